@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use crate::layers::panels::{Panel, Panels};
 use crate::layers::taps::{Piece, RowOfTaps, Taps};
-use crate::products::register_tile::{PrefetchStream, Weights, accumulate, tile_rows_max};
+use crate::products::register_tile::{PrefetchStream, Weights, accumulate, load_vectors};
 use crate::simd::operations::{Simd, SimdOp};
 
 /// The weights of one group of a convolution.
@@ -84,94 +84,118 @@ impl SimdOp for PixelProducts<'_> {
     }
 }
 
+/// Pixels of a register tile: as many as leave registers for the operands.
+const fn tile_pixels_max<S: Simd, const VECTORS: usize>() -> usize {
+    let most = (S::REGISTERS - 1 - VECTORS) / VECTORS;
+    if most < PIXELS_MAX { most } else { PIXELS_MAX }
+}
+
+/// The most pixels of a tile: each takes a register of addresses.
+const PIXELS_MAX: usize = 8;
+
 impl PixelProducts<'_> {
     #[inline(always)]
     fn panel<S: Simd, const VECTORS: usize>(&self, simd: S, panel: Panel) {
-        let rows_max = const { tile_rows_max::<S, VECTORS>() };
-        let tiles = self.pixels.div_ceil(rows_max).max(1);
-        for tile in 0..tiles {
-            let first = self.pixels * tile / tiles;
-            let height = self.pixels * (tile + 1) / tiles - first;
-            // SAFETY: the pixels are some of those that the contract is about, `height` of them.
-            unsafe {
-                match height {
-                    0 => {}
-                    1 => self.tile::<S, 1, VECTORS>(simd, panel, first),
-                    2 => self.tile::<S, 2, VECTORS>(simd, panel, first),
-                    3 if rows_max >= 3 => self.tile::<S, 3, VECTORS>(simd, panel, first),
-                    4 if rows_max >= 4 => self.tile::<S, 4, VECTORS>(simd, panel, first),
-                    5 if rows_max >= 5 => self.tile::<S, 5, VECTORS>(simd, panel, first),
-                    6 if rows_max >= 6 => self.tile::<S, 6, VECTORS>(simd, panel, first),
-                    7 if rows_max >= 7 => self.tile::<S, 7, VECTORS>(simd, panel, first),
-                    8 if rows_max >= 8 => self.tile::<S, 8, VECTORS>(simd, panel, first),
-                    _ => unreachable!("no tile of {height} rows"),
+        let pixels_max = const { tile_pixels_max::<S, VECTORS>() };
+        let tiles = self.pixels.div_ceil(pixels_max).max(1);
+        // Part by part, so that its weights stay in a first-level cache while all tiles go over them.
+        let mut skip = 0;
+        for (number, pieces) in self.weights.parts.iter().enumerate() {
+            let part = Part { is_first: number == 0, pieces, skip };
+            for tile in 0..tiles {
+                let first = self.pixels * tile / tiles;
+                let height = self.pixels * (tile + 1) / tiles - first;
+                // SAFETY: the pixels are some of those that the contract is about, `height` of them.
+                unsafe {
+                    match height {
+                        0 => {}
+                        1 => self.tile::<S, 1, VECTORS>(simd, panel, &part, first),
+                        2 => self.tile::<S, 2, VECTORS>(simd, panel, &part, first),
+                        3 => self.tile::<S, 3, VECTORS>(simd, panel, &part, first),
+                        4 if pixels_max >= 4 => {
+                            self.tile::<S, 4, VECTORS>(simd, panel, &part, first)
+                        }
+                        5 if pixels_max >= 5 => {
+                            self.tile::<S, 5, VECTORS>(simd, panel, &part, first)
+                        }
+                        6 if pixels_max >= 6 => {
+                            self.tile::<S, 6, VECTORS>(simd, panel, &part, first)
+                        }
+                        7 if pixels_max >= 7 => {
+                            self.tile::<S, 7, VECTORS>(simd, panel, &part, first)
+                        }
+                        8 if pixels_max >= 8 => {
+                            self.tile::<S, 8, VECTORS>(simd, panel, &part, first)
+                        }
+                        _ => unreachable!("no tile of {height} pixels"),
+                    }
                 }
             }
+            skip += pieces.iter().map(|piece| piece.len).sum::<usize>();
         }
     }
 
-    /// `ROWS` pixels from `first` on, over the outputs of a panel.
+    /// `PIXELS` pixels from `first` on, over the outputs of a panel and a part of the windows.
     ///
     /// # Safety
-    /// The contract of [`PixelProducts`] holds, these are some of its pixels, and the panel has `VECTORS` vectors.
+    /// The contract of [`PixelProducts`] holds, these are some of its pixels, and the panel has `VECTORS` vectors. The parts before have
+    /// been added.
     #[inline(always)]
-    unsafe fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    unsafe fn tile<S: Simd, const PIXELS: usize, const VECTORS: usize>(
         &self,
         simd: S,
         panel: Panel,
+        part: &Part<'_>,
         first: usize,
     ) {
         let width = VECTORS * S::LANES;
-        let mut totals = [[simd.splat(0.0); VECTORS]; ROWS];
         let (weights, bias) = self.weights.panels.of(panel);
-        let mut weights = weights.as_ptr();
-        // SAFETY: pieces lie within the windows of these pixels; the panel has a row of weights for each element of a window, and
-        // as many outputs as the matrix has.
+        let count = (self.weights.panels.outputs() - panel.first).min(width);
+        let mut sums = [[simd.splat(0.0); VECTORS]; PIXELS];
+        // SAFETY: pieces lie within the windows of these pixels; the panel has a row of weights for each element of a window, and as
+        // many outputs as the matrix has.
         unsafe {
-            for (number, part) in self.weights.parts.iter().enumerate() {
-                let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
-                if number == 0 {
-                    for vector in 0..VECTORS {
-                        let bias = simd.load(bias.as_ptr().add(vector * S::LANES));
-                        for row in &mut sums {
-                            row[vector] = bias;
-                        }
-                    }
-                }
-                for piece in part {
-                    let RowOfTaps { first: from, step } = *self.rows.get_unchecked(piece.row);
-                    let from = from.add(self.skip + piece.skip);
-                    let inputs = std::array::from_fn(
-                        #[inline(always)]
-                        |row| from.add((first + row) * step),
-                    );
-                    let of_piece = Weights { first: weights, stride: width };
-                    let mut none = PrefetchStream::of_weights(of_piece);
-                    sums = accumulate::<S, ROWS, VECTORS, 0>(
-                        simd, sums, of_piece, inputs, piece.len, &mut none,
-                    );
-                    weights = weights.add(piece.len * width);
-                }
-                for row in 0..ROWS {
-                    for vector in 0..VECTORS {
-                        totals[row][vector] = match number {
-                            0 => sums[row][vector],
-                            _ => simd.add(totals[row][vector], sums[row][vector]),
-                        };
-                    }
-                }
+            if part.is_first {
+                sums = [load_vectors(simd, bias.as_ptr()); PIXELS];
             }
-            let count = (self.weights.panels.outputs() - panel.first).min(width);
-            for (row, totals) in totals.iter().enumerate() {
-                let y = self.y.add((first + row) * self.y_step + panel.first);
-                for (vector, total) in totals.iter().enumerate() {
+            let mut weights = weights.as_ptr().add(part.skip * width);
+            for piece in part.pieces {
+                let RowOfTaps { first: from, step } = *self.rows.get_unchecked(piece.row);
+                let from = from.add(self.skip + piece.skip);
+                let inputs = std::array::from_fn(
+                    #[inline(always)]
+                    |pixel| from.add((first + pixel) * step),
+                );
+                let of_piece = Weights { first: weights, stride: width };
+                let mut none = PrefetchStream::of_weights(of_piece);
+                sums = accumulate::<S, PIXELS, VECTORS, 0>(
+                    simd, sums, of_piece, inputs, piece.len, &mut none,
+                );
+                weights = weights.add(piece.len * width);
+            }
+            for (pixel, sums) in sums.iter().enumerate() {
+                let y = self.y.add((first + pixel) * self.y_step + panel.first);
+                for (vector, sum) in sums.iter().enumerate() {
                     let (to, left) = (y.add(vector * S::LANES), count - vector * S::LANES);
-                    match left >= S::LANES {
-                        true => simd.store(to, *total),
-                        false => simd.store_partial(to, *total, left),
+                    match (left >= S::LANES, part.is_first) {
+                        (true, true) => simd.store(to, *sum),
+                        (true, false) => simd.store(to, simd.add(simd.load(to), *sum)),
+                        (false, true) => simd.store_partial(to, *sum, left),
+                        (false, false) => {
+                            let sum = simd.add(simd.load_partial(to, left), *sum);
+                            simd.store_partial(to, sum, left);
+                        }
                     }
                 }
             }
         }
     }
+}
+
+/// A part of the windows.
+struct Part<'a> {
+    is_first: bool,
+    pieces: &'a [Piece],
+    /// Elements of a window before it.
+    skip: usize,
 }
