@@ -430,7 +430,7 @@ fn check_parts() {
         lengths: Vec::new(),
     };
     let program = case.program();
-    let spans = (case.spans)(&[600]);
+    let spans = (case.spans)(&[4000]);
     let batches = program.batches((0..23).map(|_| spans.clone()));
     let sizes: Vec<usize> = batches.iter().map(|batch| batch.nodes.len()).collect();
     assert!(sizes.len() > 1 && sizes.iter().all(|&size| size > 1), "{sizes:?}");

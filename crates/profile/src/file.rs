@@ -307,7 +307,7 @@ mod tests {
         let device = CpuDevice::new(CpuConfig::default()).unwrap();
         let plan = ExecutionPlan::new(r#"{"ahead":true,"split":"units"}"#);
         let points = vec![Point::measured(4, 12.5, Some(&plan)), Point::measured(8, 20.0, None)];
-        let curve = Curve { difference: Some(Difference::default()), points };
+        let curve = Curve { steps: None, difference: Some(Difference::default()), points };
         let cell = CellProfile {
             identity: "0123".to_owned(),
             is_stepped: true,

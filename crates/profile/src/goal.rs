@@ -134,7 +134,7 @@ mod tests {
         let points = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
         let points =
             points.into_iter().map(|batch| Point::measured(batch, time(batch), None)).collect();
-        Curve { difference: None, points }
+        Curve { steps: None, difference: None, points }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::error::ExecutorError;
 use crate::growth::Growth;
 use crate::operator::operator;
 use crate::sections::constants::int;
-use crate::sections::convolution::split;
+use crate::sections::parts::{even_parts, split};
 use crate::sections::sorter::Sorter;
 use crate::threads::ExecutorThreads;
 
@@ -74,7 +74,7 @@ impl Sorter<'_> {
     }
 
     /// The operator that produces a tensor that is read once.
-    fn read_once(&self, name: &str) -> Option<&NodeProto> {
+    pub(super) fn read_once(&self, name: &str) -> Option<&NodeProto> {
         let is_read_once = self.readers.get(name) == Some(&1);
         self.producers.get(name).copied().filter(|_| is_read_once)
     }
@@ -162,10 +162,7 @@ impl AttentionOf {
         };
         let multiplications = count * queries * keys * (of_key + of_value);
         let worth = (multiplications / PART_MULTIPLICATIONS).clamp(1, count.max(1));
-        let parts = |parts: usize| -> Vec<Range<usize>> {
-            (0..parts).map(|part| count * part / parts..count * (part + 1) / parts).collect()
-        };
-        threads.share(worth, |count| split(&mut y, parts(count), queries * of_value), run)?;
+        threads.share(worth, |parts| split(&mut y, even_parts(count, parts), queries * of_value), run)?;
         Value::from_shape(&shape, y).map_err(|error| ExecutorError::Run(error.to_string()))
     }
 }
@@ -239,15 +236,12 @@ pub(super) fn softmax_of_rows(
     let length = shape.last().copied().unwrap_or(1);
     let mut y = tensor.to_contiguous().data().to_vec();
     let rows = y.len().checked_div(length).unwrap_or(0);
-    let parts = |parts: usize| -> Vec<Range<usize>> {
-        (0..parts).map(|part| rows * part / parts..rows * (part + 1) / parts).collect()
-    };
     let worth = (y.len() / PART_ELEMENTS).clamp(1, rows.max(1));
     let run = |(_, y): (Range<usize>, &mut [f32])| {
         let ran = softmax(Isa::best(), length, y);
         ran.map_err(|error| ExecutorError::Run(format!("a softmax: {error}")))
     };
-    threads.share(worth, |count| split(&mut y, parts(count), length), run)?;
+    threads.share(worth, |count| split(&mut y, even_parts(rows, count), length), run)?;
     Value::from_shape(&shape, y).map_err(|error| ExecutorError::Run(error.to_string()))
 }
 

@@ -10,7 +10,8 @@ use rten_onnx::onnx::NodeProto;
 
 use crate::error::ExecutorError;
 use crate::sections::buffers::Buffers;
-use crate::sections::constants::{Constants, int};
+use crate::sections::constants::{Constants, int, ints};
+use crate::sections::parts::{even_parts, split};
 use crate::sections::tensor::ChannelsLast;
 use crate::sections::windows::{resized, size, windows};
 use crate::threads::ExecutorThreads;
@@ -22,6 +23,9 @@ pub(super) struct UnpackedConvolution {
     groups: usize,
     windows: [Window; 2],
     factors: Factors,
+    /// Rows and columns of pixels that each pixel of x becomes, `outputs / (rows * columns)` channels each; one, but of a
+    /// `ConvTranspose`.
+    spread: [usize; 2],
     /// `[outputs, of_group, ...kernel]`.
     w: Vec<f32>,
     /// `[outputs]`.
@@ -30,8 +34,12 @@ pub(super) struct UnpackedConvolution {
 
 impl fmt::Display for UnpackedConvolution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { of_group, groups, windows: [down, along], b, .. } = self;
-        write!(f, "Conv {}x{}, {} to {}", down.kernel, along.kernel, of_group * groups, b.len())?;
+        let Self { of_group, groups, windows: [down, along], spread: [rows, columns], b, .. } = self;
+        let (inputs, outputs) = (of_group * groups, b.len() / (rows * columns));
+        if self.is_transposed() {
+            return write!(f, "ConvTranspose {rows}x{columns}, {inputs} to {outputs}");
+        }
+        write!(f, "Conv {}x{}, {inputs} to {outputs}", down.kernel, along.kernel)?;
         if *groups > 1 {
             write!(f, " in {groups} groups")?;
         }
@@ -56,7 +64,52 @@ impl UnpackedConvolution {
         let groups = usize::try_from(int(node, "group", 1)).ok()?;
         let is_sane = groups > 0 && outputs > 0 && outputs.is_multiple_of(groups);
         let is_sane = is_sane && b.len() == outputs && of_group.checked_mul(groups).is_some();
-        is_sane.then_some(Self { of_group, groups, windows, factors, w, b })
+        is_sane.then_some(Self { of_group, groups, windows, factors, spread: [1, 1], w, b })
+    }
+
+    /// The `ConvTranspose` that a node is, if its weights are constant and its windows lie side by side: then each pixel becomes some
+    /// of its own.
+    pub(super) fn of_transposed(node: &NodeProto, constants: &Constants<'_>) -> Option<Self> {
+        let (shape, from) = constants.floats(node.input.get(1)?)?;
+        let (&[inputs, channels], kernel) = shape.split_first_chunk::<2>()?;
+        let b = match node.input.get(2).filter(|name| !name.is_empty()) {
+            Some(name) => constants.floats(name)?.1,
+            None => vec![0.0; channels],
+        };
+        let windows = windows(node, kernel)?;
+        let spread = windows.map(|window| window.kernel);
+        let is_side_by_side = |of: &Window| {
+            let aside = (of.dilation, of.before, of.after);
+            of.stride == of.kernel && aside == (1, 0, 0)
+        };
+        let padding = ints(node, "output_padding", 0, kernel.len())?;
+        let has_shape = node.attribute.iter().any(|a| a.name.as_deref() == Some("output_shape"));
+        let is_plain = windows.iter().all(is_side_by_side)
+            && padding.iter().all(|&n| n == 0)
+            && !has_shape
+            && int(node, "group", 1) == 1
+            && inputs > 0
+            && b.len() == channels
+            && channels > 0;
+        if !is_plain {
+            return None;
+        }
+        let taps = spread[0] * spread[1];
+        // From [input, channel, tap] to [tap, channel, input].
+        let mut w = Vec::with_capacity(from.len());
+        for tap in 0..taps {
+            for channel in 0..channels {
+                w.extend(from[channel * taps + tap..].iter().step_by(channels * taps));
+            }
+        }
+        let b = b.repeat(taps);
+        let (windows, factors) = ([Window::POINT; 2], Factors::Any);
+        Some(Self { of_group: inputs, groups: 1, windows, factors, spread, w, b })
+    }
+
+    /// Whether it is a `ConvTranspose`.
+    pub(super) fn is_transposed(&self) -> bool {
+        self.spread != [1, 1]
     }
 
     /// Multiplies the outputs by `by`, one number or one for each channel. Returns false if sums would no longer be those of bytes,
@@ -82,18 +135,20 @@ impl UnpackedConvolution {
 
     /// Packs the weights of the convolution, which ends with an activation.
     pub(super) fn pack(self, activation: Activation) -> Option<Convolution> {
-        let Self { of_group, groups, windows, factors, w, b } = self;
+        let Self { of_group, groups, windows, factors, spread, w, b } = self;
         let (inputs, outputs) = (of_group * groups, b.len());
         let parameters =
             ConvolutionParameters { inputs, outputs, groups, windows, w: &w, b: Some(&b), factors };
         let packed = PackedConvolution::new(Isa::best(), parameters).ok()?;
-        Some(Convolution { packed, activation })
+        Some(Convolution { packed, spread, activation })
     }
 }
 
 /// A convolution with the activation that follows it.
 pub(super) struct Convolution {
     packed: PackedConvolution,
+    /// See [`UnpackedConvolution`].
+    spread: [usize; 2],
     activation: Activation,
 }
 
@@ -118,6 +173,9 @@ impl Convolution {
     ) -> Result<ChannelsLast, ExecutorError> {
         let fails = |reason: String| ExecutorError::Run(format!("a convolution: {reason}"));
         let size = size(&x.shape).ok_or_else(|| fails(format!("of {:?}", x.shape)))?;
+        if self.spread != [1, 1] {
+            return self.run_transposed(x, size, buffers, threads);
+        }
         let out = self.packed.size(size).ok_or_else(|| fails("windows wider than x".to_owned()))?;
         let shape = resized(&x.shape, self.packed.outputs(), out);
         if residual.is_some_and(|residual| residual.shape != shape) {
@@ -130,6 +188,45 @@ impl Convolution {
         };
         let images = Images { count: x.shape[0], size, x: &x.data };
         run_in_parts(&self.packed, images, epilogue, &mut data, threads)?;
+        Ok(ChannelsLast { shape, data })
+    }
+}
+
+impl Convolution {
+    /// Computes the pixels that each pixel of `x` becomes, a row of `x` at a time.
+    fn run_transposed(
+        &self,
+        x: &ChannelsLast,
+        [height, width]: [usize; 2],
+        buffers: &mut Buffers,
+        threads: &ExecutorThreads,
+    ) -> Result<ChannelsLast, ExecutorError> {
+        let [down, along] = self.spread;
+        let channels = self.packed.outputs() / (down * along);
+        let shape = resized(&x.shape, channels, [height * down, width * along]);
+        let mut data = buffers.take(shape.iter().product());
+        let (rows, row_len) = (x.shape[0] * height, width * x.shape[1]);
+        let of_row = width * along * channels;
+        let run = |(of, y): (Range<usize>, &mut [f32])| {
+            let mut products = vec![0.0; width * self.packed.outputs()];
+            let epilogue = Epilogue { residual: None, activation: self.activation };
+            for (row, y) in of.zip(y.chunks_exact_mut((down * of_row).max(1))) {
+                let x = &x.data[row * row_len..][..row_len];
+                let images = Images { count: 1, size: [1, width], x };
+                let ran = self.packed.run(images, epilogue, &mut products);
+                ran.map_err(|error| ExecutorError::Run(format!("a convolution: {error}")))?;
+                let step = (along * channels).max(1);
+                for (pixel, products) in products.chunks_exact(down * step).enumerate() {
+                    for (line, products) in products.chunks_exact(step).enumerate() {
+                        y[line * of_row + pixel * step..][..step].copy_from_slice(products);
+                    }
+                }
+            }
+            Ok(())
+        };
+        let worth = data.len().saturating_mul(self.packed.multiplications());
+        let worth = (worth / PART_MULTIPLICATIONS).clamp(1, rows.max(1));
+        threads.share(worth, |count| split(&mut data, even_parts(rows, count), down * of_row), run)?;
         Ok(ChannelsLast { shape, data })
     }
 }
@@ -154,18 +251,4 @@ pub(super) fn run_in_parts(
     };
     let divide = |count: usize| packed.parts(images, count);
     threads.share(worth.max(1), |count| split(y, divide(count), packed.outputs()), run)
-}
-
-/// The elements of each part, `of_one` for each number in it.
-pub(super) fn split(
-    mut rest: &mut [f32],
-    parts: Vec<Range<usize>>,
-    of_one: usize,
-) -> Vec<(Range<usize>, &mut [f32])> {
-    let own = |part: Range<usize>| {
-        let (own, others) = std::mem::take(&mut rest).split_at_mut(part.len() * of_one);
-        rest = others;
-        (part, own)
-    };
-    parts.into_iter().map(own).collect()
 }

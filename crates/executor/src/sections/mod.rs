@@ -8,7 +8,9 @@
 //! | `constants.rs`, `windows.rs` | reads constants, attributes and windows of a program's file |
 //! | `convolution.rs`, `product.rs`, `pooling.rs`, `gates.rs` | native sections |
 //! | `attention.rs` | attention, recognised and run; softmax |
+//! | `rearranging.rs` | pixels that are repeated, channels that change places |
 //! | `guards.rs` | operators that rten computes for one row otherwise than for several |
+//! | `parts.rs` | divides tensors into parts for several threads |
 //! | `fallback.rs` | operators that run in rten |
 //! | `sectioned_program.rs` | runs the sections of a program |
 //! | `self_gates.rs` | activations that a file writes as products |
@@ -24,8 +26,10 @@ mod cut;
 mod fallback;
 mod gates;
 mod guards;
+mod parts;
 mod pooling;
 mod product;
+mod rearranging;
 mod section_writer;
 mod sectioned_program;
 mod self_gates;

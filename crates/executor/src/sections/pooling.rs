@@ -9,7 +9,7 @@ use crate::error::ExecutorError;
 use crate::operator::operator;
 use crate::sections::buffers::Buffers;
 use crate::sections::constants::{int, ints};
-use crate::sections::convolution::split;
+use crate::sections::parts::{even_parts, split};
 use crate::sections::tensor::ChannelsLast;
 use crate::sections::windows::{resized, size, windows};
 use crate::threads::ExecutorThreads;
@@ -95,16 +95,13 @@ impl Pool {
         let mut data = buffers.take(shape.iter().product());
         let images = Images { count, size, x: &x.data };
         let (rows, row_len) = (count * out[0], out[1] * channels);
-        let parts = |count: usize| -> Vec<Range<usize>> {
-            (0..count).map(|part| rows * part / count..rows * (part + 1) / count).collect()
-        };
         let run = |(rows, y): (Range<usize>, &mut [f32])| {
             let out = (channels, out);
             pool(Isa::best(), self.pooling, self.windows, images, out, rows, y)
                 .map_err(|error| fails(error.to_string()))
         };
         let worth = (x.data.len() / PART_ELEMENTS).clamp(1, rows.max(1));
-        threads.share(worth, |count| split(&mut data, parts(count), row_len), run)?;
+        threads.share(worth, |count| split(&mut data, even_parts(rows, count), row_len), run)?;
         Ok(ChannelsLast { shape, data })
     }
 

@@ -212,6 +212,8 @@ impl<'a> SectionWriter<'a> {
             NativeKind::Concat => (SectionKind::Concat, 0),
             NativeKind::Mean => (SectionKind::Mean, 0),
             NativeKind::Gate => (SectionKind::Gate, 0),
+            NativeKind::Enlarge(repeats) => (SectionKind::Enlarge(repeats), 0),
+            NativeKind::Shuffle { groups } => (SectionKind::Shuffle { groups }, 0),
             NativeKind::Softmax => (SectionKind::Softmax, 0),
             NativeKind::Attention(attention) => (SectionKind::Attention(attention), 0),
             NativeKind::Guard(operator, node) => {

@@ -72,6 +72,12 @@ pub(super) enum SectionKind {
     Concat,
     /// Computes the mean of all pixels.
     Mean,
+    /// Repeats each row and each pixel of images as often as these numbers say.
+    Enlarge([usize; 2]),
+    /// Takes channels from one of `groups` groups after the other.
+    Shuffle {
+        groups: usize,
+    },
     /// Multiplies an image by a number for each of its channels, an image of one pixel.
     Gate,
     /// The softmax of each row of the last axis.
@@ -208,6 +214,12 @@ impl Section {
                 ChannelsLast::concatenated(&parts.collect::<Result<Vec<_>, _>>()?, buffers)?
             }
             SectionKind::Mean => self.channels_last(tensors, 0)?.mean(),
+            SectionKind::Enlarge(repeats) => {
+                self.channels_last(tensors, 0)?.enlarged(*repeats, buffers, threads)?
+            }
+            SectionKind::Shuffle { groups } => {
+                self.channels_last(tensors, 0)?.shuffled(*groups, buffers)
+            }
             SectionKind::Gate => {
                 let (a, b) = (self.channels_last(tensors, 0)?, self.channels_last(tensors, 1)?);
                 if a.data.len() >= b.data.len() { a.gated(b, buffers)? } else { b.gated(a, buffers)? }

@@ -70,6 +70,12 @@ pub(super) enum NativeKind {
     Concat,
     /// The means of all pixels.
     Mean,
+    /// Images with each row and each pixel as often as these numbers say.
+    Enlarge([usize; 2]),
+    /// Images whose channels are taken from one of `groups` groups after the other.
+    Shuffle {
+        groups: usize,
+    },
     /// The product of an image with a number for each of its channels, which is an image of one pixel.
     Gate,
     /// Elementwise operators, each of which reads the one before it.
@@ -104,6 +110,8 @@ impl NativeKind {
             Self::Pool(_) => "Pool".to_owned(),
             Self::Concat => "Concat".to_owned(),
             Self::Mean => "ReduceMean".to_owned(),
+            Self::Enlarge([down, along]) => format!("Resize {down}x{along}"),
+            Self::Shuffle { groups } => format!("shuffle of {groups} groups"),
             Self::Gate => "Mul".to_owned(),
             Self::Softmax => "Softmax".to_owned(),
             Self::Attention(_) => "MatMul, Softmax, MatMul".to_owned(),
@@ -175,10 +183,9 @@ impl<'a> Sorter<'a> {
     pub(super) fn add(&mut self, node: &'a NodeProto, is_sensitive: bool) -> Option<()> {
         let depth = reads(node).iter().map(|name| self.depth(name)).max().unwrap_or(0);
         let output = node.output.first()?;
-        let depth = if let Some(attention) = self.attention(node) {
-            let depth = attention.reads.iter().map(|name| self.depth(name)).max().unwrap_or(0) + 1;
+        let depth = if let Some((kind, reads)) = self.pattern(node) {
+            let depth = reads.iter().map(|name| self.depth(name)).max().unwrap_or(0) + 1;
             let (activation, output) = (Activation::Identity, output.clone());
-            let (reads, kind) = (attention.reads.clone(), NativeKind::Attention(attention));
             self.native.push(NativeSection { kind, reads, activation, output, depth });
             depth
         } else if let Some(kind) = self.native_kind(node) {
@@ -269,8 +276,32 @@ impl<'a> Sorter<'a> {
                 is_along_channels.then_some(NativeKind::Concat)
             }
             "ReduceMean" => self.is_mean_of_pixels(node, x).then_some(NativeKind::Mean),
+            "ConvTranspose" => {
+                let convolution = UnpackedConvolution::of_transposed(node, self.constants)?;
+                Some(NativeKind::Convolution(convolution))
+            }
+            "Resize" => {
+                let is_image = self.has_channels(x) && self.reads_channels_last(node);
+                self.repeats(node).filter(|_| is_image).map(NativeKind::Enlarge)
+            }
             "Mul" => self.is_gate(node).then_some(NativeKind::Gate),
             "Softmax" => self.is_softmax_of_rows(node).then_some(NativeKind::Softmax),
+            _ => None,
+        }
+    }
+
+    /// The native section that several operators are, of which `node` is the last, and the tensors that it reads. The others remain
+    /// where they are sorted, and go if nobody reads them.
+    fn pattern(&self, node: &NodeProto) -> Option<(NativeKind, Vec<String>)> {
+        match operator(node) {
+            "MatMul" => {
+                let attention = self.attention(node)?;
+                Some((NativeKind::Attention(attention.clone()), attention.reads))
+            }
+            "Reshape" => {
+                let (x, groups) = self.shuffle(node)?;
+                Some((NativeKind::Shuffle { groups }, vec![x]))
+            }
             _ => None,
         }
     }
@@ -391,7 +422,9 @@ impl<'a> Sorter<'a> {
             NativeKind::Product { shape: [_, outputs], bias: bias @ None, .. } => {
                 *bias = Some(b.filter(|b| b.len() == *outputs)?);
             }
-            NativeKind::Convolution(_) if section.reads.len() == 1 && is_residual => {
+            NativeKind::Convolution(convolution)
+                if section.reads.len() == 1 && is_residual && !convolution.is_transposed() =>
+            {
                 section.reads.push(other.clone());
             }
             _ => return None,
@@ -455,11 +488,13 @@ impl<'a> Sorter<'a> {
 
     /// Whether an operator reads a tensor that is produced with its channels last.
     pub(super) fn reads_channels_last(&self, node: &NodeProto) -> bool {
-        let is_produced = |name: &String| {
-            let section = self.native.iter().find(|section| &section.output == name);
-            section.is_some_and(|section| section.kind.has_channels_last())
-        };
-        node.input.iter().any(is_produced)
+        node.input.iter().any(|name| self.is_channels_last(name))
+    }
+
+    /// Whether a tensor is produced with its channels last.
+    pub(super) fn is_channels_last(&self, name: &str) -> bool {
+        let section = self.native.iter().find(|section| section.output == name);
+        section.is_some_and(|section| section.kind.has_channels_last())
     }
 
     /// Whether an operator computes each element from one element of each tensor, and constants that are the same for all pixels.

@@ -31,7 +31,9 @@ fn softmax_is_its_definition() {
             for (x, y) in x.chunks_exact(length).zip(y.chunks_exact(length)) {
                 let wanted = softmax_in_f64(&x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
                 for (&y, wanted) in y.iter().zip(wanted) {
-                    assert!((f64::from(y) - wanted).abs() <= 2e-6 * wanted + 1e-37, "{y}, {wanted}");
+                    // The difference to the greatest is rounded, at most by 8e-6.
+                    let error = (f64::from(y) - wanted).abs();
+                    assert!(error <= 1.2e-5 * wanted + 1e-37, "{y}, {wanted}");
                 }
             }
             assert_eq!(first.get_or_insert(bits(&y)), &bits(&y), "{isa:?}");
