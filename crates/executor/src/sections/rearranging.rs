@@ -45,25 +45,34 @@ impl Sorter<'_> {
     /// A shuffle of channels, whose last operator is `node`: the tensor that is shuffled and the number of groups that its channels
     /// are in (`[n, c, h, w]` as `[n, groups, c / groups, h, w]`, these two axes swapped, and `[n, c, h, w]` again).
     pub(super) fn shuffle(&self, node: &NodeProto) -> Option<(String, usize)> {
-        let by = |name: &str, operator_before: &str| {
-            self.read_once(name).filter(|node| operator(node) == operator_before)
-        };
-        let transpose = by(node.input.first()?, "Transpose")?;
-        let reshape = by(transpose.input.first()?, "Reshape")?;
-        let (x, parts, y) = (reshape.input.first()?, reshape.output.first()?, node.output.first()?);
-        let shape = |name: &String| self.probe.shapes(name).map(|shapes| &shapes[0][..]);
+        let y = node.output.first().filter(|_| operator(node) == "Reshape")?;
+        let swapped = self.before_reshapes(y)?;
+        let transpose = self.read_once(swapped).filter(|node| operator(node) == "Transpose")?;
+        let parts = transpose.input.first()?;
+        let x = self.before_reshapes(parts)?;
+        let shape = |name: &str| self.probe.shapes(name).map(|shapes| &shapes[0][..]);
         let [images, channels, height, width] = *shape(x)? else { return None };
         let [first, groups, of_group, rows, columns] = *shape(parts)? else { return None };
-        let dims = |name: &String| self.probe.growth(name).map(|growth| &growth.dims[..]);
+        let dims = |name: &str| self.probe.growth(name).map(|growth| &growth.dims[..]);
         let (of_x, of_parts) = (dims(x)?, dims(parts)?);
-        let is_shuffle = operator(node) == "Reshape"
-            && ints(transpose, "perm", 0, 5)? == [0, 2, 1, 3, 4]
+        let is_shuffle = ints(transpose, "perm", 0, 5)? == [0, 2, 1, 3, 4]
             && [first, groups * of_group, rows, columns] == [images, channels, height, width]
             && (&of_x[0], &of_x[2..]) == (&of_parts[0], &of_parts[3..])
             && of_x == dims(y)?
             && self.probe.shapes(x) == self.probe.shapes(y)
             && self.is_channels_last(x);
-        is_shuffle.then(|| (x.clone(), groups))
+        is_shuffle.then(|| (x.to_owned(), groups))
+    }
+
+    /// The tensor that becomes `name` by operators `Reshape`, at least one, each read once but for the last.
+    fn before_reshapes<'b>(&'b self, name: &'b str) -> Option<&'b str> {
+        let reshape =
+            |name: &str| self.producers.get(name).filter(|node| operator(node) == "Reshape");
+        let mut before = reshape(name)?.input.first()?;
+        while let Some(node) = self.read_once(before).and_then(|_| reshape(before)) {
+            before = node.input.first()?;
+        }
+        Some(before)
     }
 }
 
