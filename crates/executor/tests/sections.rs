@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use batchmaker_executor::{ExecutorThreads, RowProgram};
+use batchmaker_executor::{ExecutorThreads, OperatorTimer, RowProgram};
 use batchmaker_graph::TensorData;
 use rten::{ModelOptions, RunOptions, ThreadPool, Value};
+use rten_onnx::onnx::{AttributeProto, AttributeType};
 use support::{ROWS, Writer, bits, int, ints, part, values};
 
 mod support;
@@ -19,6 +20,15 @@ impl Draw {
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((z ^ (z >> 31)) % bound as u64) as usize
+    }
+}
+
+fn text(name: &str, text: &str) -> AttributeProto {
+    AttributeProto {
+        name: Some(name.to_owned()),
+        s: Some(text.to_owned()),
+        r#type: Some(AttributeType::STRING),
+        ..AttributeProto::default()
     }
 }
 
@@ -168,6 +178,77 @@ impl Network {
         self.add(name, x.channels, x.size);
     }
 
+    /// Adds an operator that repeats pixels, makes several of each, or changes the places of channels.
+    fn rearrange(&mut self) {
+        let x = self.image();
+        let [height, width] = x.size;
+        match self.draw.below(3) {
+            0 if height * width < 200 => {
+                let scales = self.writer.numbers(&[4], vec![1.0, 1.0, 2.0, 3.0]);
+                let attributes = vec![
+                    text("mode", "nearest"),
+                    text("coordinate_transformation_mode", "asymmetric"),
+                    text("nearest_mode", "floor"),
+                ];
+                let name = self.writer.op("Resize", &[&x.name, "", &scales], attributes);
+                self.add(name, x.channels, [2 * height, 3 * width]);
+            }
+            1 if height * width < 200 => {
+                let outputs = 1 + self.draw.below(6);
+                let w = self.writer.weights(&[x.channels, outputs, 2, 2]);
+                let b = self.writer.weights(&[outputs]);
+                let attributes = vec![ints("kernel_shape", &[2, 2]), ints("strides", &[2, 2])];
+                let name = self.writer.op("ConvTranspose", &[&x.name, &w, &b], attributes);
+                self.add(name, outputs, [2 * height, 2 * width]);
+            }
+            _ => {
+                let groups = if x.channels.is_multiple_of(2) { 2 } else { x.channels };
+                let parts = [groups, x.channels / groups, height, width].map(|n| n as i64);
+                let y = self.writer.reshape(&x.name, &[&[-1], &parts[..]].concat());
+                let perm = ints("perm", &[0, 2, 1, 3, 4]);
+                let y = self.writer.op("Transpose", &[&y], vec![perm]);
+                let whole = [-1, x.channels as i64, height as i64, width as i64];
+                let name = self.writer.reshape(&y, &whole);
+                self.add(name, x.channels, x.size);
+            }
+        }
+    }
+
+    /// Adds attention of the channels to each other, or what is left of it: rten computes its operators for one row otherwise than for
+    /// several.
+    fn attention(&mut self) {
+        let x = self.image();
+        let pixels = (x.size[0] * x.size[1]) as i64;
+        let rows = self.writer.reshape(&x.name, &[-1, x.channels as i64, pixels]);
+        let turned = self.writer.op("Transpose", &[&rows], vec![ints("perm", &[0, 2, 1])]);
+        let mut scores = self.writer.op("MatMul", &[&rows, &turned], vec![]);
+        let scale = self.writer.float(8.0);
+        match self.draw.below(3) {
+            0 => scores = self.writer.op("Div", &[&scores, &scale], vec![]),
+            1 => {
+                let product = self.writer.op("Mul", &[&scale, &scores], vec![]);
+                let axes = self.writer.ints(&[1]);
+                let keeps = vec![int("keepdims", 1)];
+                let mask = self.writer.op("ReduceMean", &[&rows, &axes], keeps);
+                let (zero, one) = (self.writer.ints(&[0]), self.writer.ints(&[1]));
+                let axis = self.writer.ints(&[2]);
+                let mask = self.writer.op("Slice", &[&mask, &zero, &one, &axis], vec![]);
+                scores = self.writer.op("Add", &[&product, &mask], vec![]);
+            }
+            _ => {
+                let axes = self.writer.ints(&[1, 2]);
+                let square = self.writer.op("Mul", &[&rows, &rows], vec![]);
+                let sum = self.writer.op("ReduceSum", &[&square, &axes], vec![int("keepdims", 1)]);
+                scores = self.writer.op("Div", &[&scores, &sum], vec![]);
+            }
+        }
+        let weights = self.writer.op("Softmax", &[&scores], vec![int("axis", -1)]);
+        let y = self.writer.op("MatMul", &[&weights, &rows], vec![]);
+        let whole = [-1, x.channels as i64, x.size[0] as i64, x.size[1] as i64];
+        let name = self.writer.reshape(&y, &whole);
+        self.add(name, x.channels, x.size);
+    }
+
     /// Adds an operator that runs in rten.
     fn layout(&mut self) {
         let x = self.image();
@@ -182,13 +263,15 @@ impl Network {
         let mut network = Self { writer, draw, all: vec![Image { name, channels, size }] };
         network.convolution();
         for _ in 0..12 {
-            match network.draw.below(11) {
+            match network.draw.below(14) {
                 0..3 => network.convolution(),
                 3 => network.pool(),
                 4 | 5 => network.elements(),
                 6 => network.sum(),
                 7 => network.concat(),
                 8 | 9 => network.gate(),
+                10 | 11 => network.rearrange(),
+                12 => network.attention(),
                 _ => network.layout(),
             }
         }
@@ -247,7 +330,7 @@ fn reference(writer: &Writer, rows: usize, data: &[f32]) -> Vec<Vec<f32>> {
 fn networks_in_sections_are_those_of_rten() {
     const ROWS_MAX: usize = 5;
     let threads = ExecutorThreads::new();
-    for seed in 0..100 {
+    for seed in 0..200 {
         let writer = Network::draw(seed);
         let (inputs, outputs) = (Writer::rows(&writer.inputs), Writer::rows(&writer.outputs));
         let program = RowProgram::new(&writer.program(), &inputs, &outputs).unwrap();
@@ -324,5 +407,37 @@ fn marked_products_run_on_bytes() {
             assert!(sum.abs() > 1 << 24, "{sum}");
             assert_eq!(found, sum as f32, "{operator}: sum {at}");
         }
+    }
+}
+
+#[test]
+fn operators_that_kernels_have_are_recognised() {
+    let threads = ExecutorThreads::new();
+    let mut found = String::new();
+    for seed in 0..60 {
+        let writer = Network::draw(seed);
+        let (inputs, outputs) = (Writer::rows(&writer.inputs), Writer::rows(&writer.outputs));
+        let timer = OperatorTimer::of_rows(&writer.program(), &inputs, &outputs).unwrap();
+        for operator in timer.run(1, None, 1, &threads).unwrap() {
+            assert!(!operator.output.is_empty(), "{}", operator.operators);
+            found += &format!("{}\n", operator.operators);
+        }
+    }
+    let wanted = [
+        "Conv ",
+        " in 2 groups",
+        "ConvTranspose 2x2",
+        "Resize 2x3",
+        "shuffle of 2 groups",
+        "Pool",
+        "MatMul, Softmax, MatMul",
+        "Concat",
+        "ReduceMean",
+        ", HardSwish",
+        ", Add",
+        "Transpose",
+    ];
+    for wanted in wanted {
+        assert!(found.contains(wanted), "none is {wanted}");
     }
 }

@@ -449,7 +449,7 @@ fn check_parts() {
         assert!(bits(&alone[0], 0, elements) == together, "sequence {node}");
     }
     // A sequence that takes more runs alone.
-    let spans = (case.spans)(&[5000]);
+    let spans = (case.spans)(&[50_000]);
     assert!(program.working_bytes(&spans) > 4 << 20);
     assert_eq!(program.batches((0..3).map(|_| spans.clone())).len(), 3);
     assert!(program.working_bytes(&[u32::MAX; 3]) > 1 << 40);

@@ -18,7 +18,8 @@ pub fn operator_table(name: &str, batch: BatchSize, operators: &[OperatorMeasure
     for OperatorMeasurement { operators, output, ns, ns_min } in slowest {
         let (time, limit) = (share(*ns, total), share(*ns_min, *ns).min(100.0));
         let us = ns / 1e3;
-        let _ = writeln!(text, "  {us:>10.1}  {time:>5.1}%  {limit:>7.0}%  {operators} -> {output}");
+        let _ =
+            writeln!(text, "  {us:>10.1}  {time:>5.1}%  {limit:>7.0}%  {operators} -> {output}");
     }
     let _ = writeln!(text, "  {:>10.1}  100.0%  {:>7.0}%  all", total / 1e3, share(least, total));
     text

@@ -7,7 +7,9 @@
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use batchmaker_device::{BatchSize, Bell, Capabilities, Device, DeviceError, ExecutionPlan, Materialized, Measurement, TaskQueue,
+use batchmaker_device::{
+    BatchSize, Bell, Capabilities, Device, DeviceError, ExecutionPlan, Materialized, Measurement,
+    TaskQueue,
 };
 use batchmaker_executor::BATCH_BYTES_MAX;
 use batchmaker_graph::{

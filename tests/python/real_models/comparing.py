@@ -11,11 +11,11 @@ MOVED_BY = 3e-7
 
 
 class Runtime:
-    """The file in ONNX Runtime, on one thread."""
+    """The file in ONNX Runtime."""
 
-    def __init__(self, path):
+    def __init__(self, path, threads=1):
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 4
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self._names = [output.name for output in self._session.get_outputs()]

@@ -22,9 +22,9 @@ TIMED_S = 2.0
 SLOW_S = 0.25       # a request; then only as many are sent as are in flight
 
 
-def check(entry, path, seed, executor=None):
+def check(entry, path, seed, executor=None, threads=None):
     """What is to be told of a file: a dictionary for JSON. Its `failures` are lines. The server runs programs by
-    `executor`; bits are compared where that is its own."""
+    `executor`; bits are compared where that is its own. With `threads` it has one worker of as many."""
     model = onnx.load(path)
     operators = count_operators(model.graph)
     result = {"package": entry.package, "version": entry.version, "path": entry.path, "does": entry.does}
@@ -37,8 +37,10 @@ def check(entry, path, seed, executor=None):
         failures += [failure] if failure else []
         return result | {"served": False, "reason": (reasons or [""])[0], "reasons": len(reasons)}
     result["served"] = True
+    options = ["--executor", executor] if executor else []
+    options += ["--workers", "1", "--threads-per-worker", str(threads)] if threads else []
     try:
-        server = conftest.Server(served, *(["--executor", executor] if executor else []))
+        server = conftest.Server(served, *options)
     except RuntimeError as error:
         failures.append(str(error))
         return result
@@ -49,7 +51,8 @@ def check(entry, path, seed, executor=None):
             oracle = Exact(model)
             moved_oracles = [Exact(moved_constants(model, seed + move)) for move in range(MOVES)]
         result["compares_bits"] = not executor
-        talk(entry, inputs_of(model), server, (oracle, moved_oracles, runtime), seed, result)
+        timed = {"ms_onnx_runtime": runtime, "ms_onnx_runtime_2": Runtime(path, threads=2)}
+        talk(entry, inputs_of(model), server, (oracle, moved_oracles, timed), seed, result)
     except Exception as error:  # noqa: BLE001  (told as a failure; the server is stopped)
         failures.append(f"{type(error).__name__}: {error}")
     try:
@@ -103,8 +106,9 @@ def count_operators(graph):
 
 def talk(entry, inputs, server, runtimes, seed, result):
     """All that is asked of a server; adds to the result. The runtimes are: what is compared with, the same of the file
-    moved as little as rounding would, and ONNX Runtime."""
-    oracle, moved_oracles, runtime = runtimes
+    moved as little as rounding would, and ONNX Runtime on one thread and on two."""
+    oracle, moved_oracles, timed = runtimes
+    runtime = timed["ms_onnx_runtime"]
     failures, name = result["failures"], server.ready.rsplit("models: ", 1)[1].split(",")[0]
     arrays = [draw(entry, inputs, seed, number) for number in range(REQUESTS)]
     requests = [body(of) for of in arrays]
@@ -164,10 +168,10 @@ def talk(entry, inputs, server, runtimes, seed, result):
         times.append([
             mean_ms(connection.send, requests),
             at_once_ms(IN_FLIGHT if slow else AT_ONCE, IN_FLIGHT),
-            mean_ms(runtime.run, arrays),
+            *(mean_ms(of.run, arrays) for of in timed.values()),
         ])
     figures = [statistics.median(column) for column in zip(*times)]
-    result |= dict(zip(("ms_alone", "ms_at_once", "ms_onnx_runtime"), figures))
+    result |= dict(zip(("ms_alone", "ms_at_once", *timed), figures))
     connection.close()
 
 

@@ -39,7 +39,7 @@ enum Subject {
     /// It runs on a device of its own, which tries out how.
     Alone(CellTimer),
     /// It takes whole sequences.
-    Sequences(SequenceTimer),
+    Sequences(Box<SequenceTimer>),
 }
 
 impl Measuring {
@@ -132,7 +132,7 @@ impl Subject {
         let failed = |reason: String| DeviceError::Cell { cell: cell.name.clone(), reason };
         let kernel = |error: KernelError| failed(error.to_string());
         if let Some(sequences) = SequenceTimer::new(config, cell) {
-            return Ok(Self::Sequences(sequences?));
+            return Ok(Self::Sequences(Box::new(sequences?)));
         }
         match &cell.cell.body {
             CellBody::Recurrent(recurrent) => {

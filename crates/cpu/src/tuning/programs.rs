@@ -76,7 +76,8 @@ pub(crate) fn measure_operators(
     let flops = flops.map_err(|error| DeviceError::Resources(error.to_string()))?;
     let measured = |of: OperatorTime| {
         let bytes = of.bytes as f64 / threads as f64;
-        let of_memory = if bytes > 0.0 { bytes / machine.bandwidth(bytes, threads > 1) } else { 0.0 };
+        let of_memory =
+            if bytes > 0.0 { bytes / machine.bandwidth(bytes, threads > 1) } else { 0.0 };
         let of_arithmetic = of.operations as f64 / (flops * threads as f64);
         OperatorMeasurement {
             operators: of.operators,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use batchmaker_device::{BatchSize, Bell, Capabilities, Device, DeviceError, ExecutionPlan, Materialized, Measurement, TaskQueue,
+use batchmaker_device::{
+    BatchSize, Bell, Capabilities, Device, DeviceError, ExecutionPlan, Materialized, Measurement,
+    TaskQueue,
 };
 use batchmaker_engine::{Engine, EngineConfig, Policy, Tensor};
 use batchmaker_graph::{CellGraph, CellIdentity, CellType, CellTypeId, RequestId, WorkerId};

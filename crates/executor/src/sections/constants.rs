@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use rten_onnx::onnx::{DataType, GraphProto, NodeProto, TensorProto};
 
-
 /// A program's constants by name.
 pub(super) struct Constants<'a>(BTreeMap<&'a str, &'a TensorProto>);
 

@@ -34,7 +34,8 @@ pub(super) struct UnpackedConvolution {
 
 impl fmt::Display for UnpackedConvolution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { of_group, groups, windows: [down, along], spread: [rows, columns], b, .. } = self;
+        let Self { of_group, groups, windows: [down, along], spread: [rows, columns], b, .. } =
+            self;
         let (inputs, outputs) = (of_group * groups, b.len() / (rows * columns));
         if self.is_transposed() {
             return write!(f, "ConvTranspose {rows}x{columns}, {inputs} to {outputs}");
@@ -226,7 +227,11 @@ impl Convolution {
         };
         let worth = data.len().saturating_mul(self.packed.multiplications());
         let worth = (worth / PART_MULTIPLICATIONS).clamp(1, rows.max(1));
-        threads.share(worth, |count| split(&mut data, even_parts(rows, count), down * of_row), run)?;
+        threads.share(
+            worth,
+            |count| split(&mut data, even_parts(rows, count), down * of_row),
+            run,
+        )?;
         Ok(ChannelsLast { shape, data })
     }
 }

@@ -71,11 +71,7 @@ impl ChannelsLast {
     }
 
     /// All pixels times the only one of each image of `gate`.
-    pub(super) fn gated(
-        &self,
-        gate: &Self,
-        buffers: &mut Buffers,
-    ) -> Result<Self, ExecutorError> {
+    pub(super) fn gated(&self, gate: &Self, buffers: &mut Buffers) -> Result<Self, ExecutorError> {
         let [images, channels, pixels] = Self::sizes(&self.shape);
         if gate.data.len() != images * channels || gate.shape[..2] != self.shape[..2] {
             return Err(ExecutorError::Run(format!("{:?} times {:?}", self.shape, gate.shape)));

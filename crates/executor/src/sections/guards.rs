@@ -54,8 +54,7 @@ impl Guard {
                 if !is_by_vectors([a.shape(), &b]) || a.is_empty() {
                     return plain();
                 }
-                let mut views =
-                    operands.iter().map(|value| ValueOrView::View(value.as_view()));
+                let mut views = operands.iter().map(|value| ValueOrView::View(value.as_view()));
                 let doubled = ValueOrView::Value(with_rows_twice(a)?);
                 views.next();
                 let inputs = std::iter::once(doubled).chain(views).collect();

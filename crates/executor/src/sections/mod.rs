@@ -7,7 +7,8 @@
 //! | `buffers.rs` | the memory of tensors that nobody reads any more |
 //! | `constants.rs`, `windows.rs` | reads constants, attributes and windows of a program's file |
 //! | `convolution.rs`, `product.rs`, `pooling.rs`, `gates.rs` | native sections |
-//! | `attention.rs` | attention, recognised and run; softmax |
+//! | `attention.rs` | attention without all of its scores at once; softmax |
+//! | `attention_pattern.rs` | attention recognised among operators |
 //! | `rearranging.rs` | pixels that are repeated, channels that change places |
 //! | `guards.rs` | operators that rten computes for one row otherwise than for several |
 //! | `parts.rs` | divides tensors into parts for several threads |
@@ -19,6 +20,7 @@
 //! | `cut.rs` | cuts a program: sorts its operators, then writes the sections |
 
 mod attention;
+mod attention_pattern;
 mod buffers;
 mod constants;
 mod convolution;

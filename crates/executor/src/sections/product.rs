@@ -49,11 +49,7 @@ impl Product {
     }
 
     /// The product of the rows of `x`, `[..., inputs]`.
-    pub(super) fn run(
-        &self,
-        x: &Value,
-        threads: &ExecutorThreads,
-    ) -> Result<Value, ExecutorError> {
+    pub(super) fn run(&self, x: &Value, threads: &ExecutorThreads) -> Result<Value, ExecutorError> {
         let fails = |reason: String| ExecutorError::Run(format!("a product: {reason}"));
         let Value::FloatTensor(tensor) = x else { return Err(fails(x.dtype().to_string())) };
         let mut shape = tensor.shape().to_vec();

@@ -75,9 +75,7 @@ pub(super) enum SectionKind {
     /// Repeats each row and each pixel of images as often as these numbers say.
     Enlarge([usize; 2]),
     /// Takes channels from one of `groups` groups after the other.
-    Shuffle {
-        groups: usize,
-    },
+    Shuffle { groups: usize },
     /// Multiplies an image by a number for each of its channels, an image of one pixel.
     Gate,
     /// The softmax of each row of the last axis.
@@ -208,7 +206,9 @@ impl Section {
                 let x = self.channels_last(tensors, 0)?;
                 convolution.run(x, residual.transpose()?, buffers, threads)?
             }
-            SectionKind::Pool(pool) => pool.run(self.channels_last(tensors, 0)?, buffers, threads)?,
+            SectionKind::Pool(pool) => {
+                pool.run(self.channels_last(tensors, 0)?, buffers, threads)?
+            }
             SectionKind::Concat => {
                 let parts = (0..self.reads.len()).map(|at| self.channels_last(tensors, at));
                 ChannelsLast::concatenated(&parts.collect::<Result<Vec<_>, _>>()?, buffers)?
@@ -222,7 +222,11 @@ impl Section {
             }
             SectionKind::Gate => {
                 let (a, b) = (self.channels_last(tensors, 0)?, self.channels_last(tensors, 1)?);
-                if a.data.len() >= b.data.len() { a.gated(b, buffers)? } else { b.gated(a, buffers)? }
+                if a.data.len() >= b.data.len() {
+                    a.gated(b, buffers)?
+                } else {
+                    b.gated(a, buffers)?
+                }
             }
             SectionKind::ToChannelsLast => {
                 ChannelsLast::of(self.channels_first(tensors, 0)?, buffers)?

@@ -90,10 +90,7 @@ pub(super) enum NativeKind {
 impl NativeKind {
     /// Whether its tensors have their channels last.
     pub(super) fn has_channels_last(&self) -> bool {
-        !matches!(
-            self,
-            Self::Product { .. } | Self::Softmax | Self::Attention(_) | Self::Guard(..)
-        )
+        !matches!(self, Self::Product { .. } | Self::Softmax | Self::Attention(_) | Self::Guard(..))
     }
 
     /// Its operators, for people. `reads` is the number of tensors that it reads.

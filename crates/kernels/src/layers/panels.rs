@@ -31,11 +31,7 @@ pub(super) struct Panel {
 
 impl Panels {
     /// A matrix of zeros for vectors of `lanes` elements, with the numbers that sums start from, `[outputs]`; `None` is zero.
-    pub(super) fn new(
-        lanes: usize,
-        [inputs, outputs]: [usize; 2],
-        starts: Option<&[f32]>,
-    ) -> Self {
+    pub(super) fn new(lanes: usize, [inputs, outputs]: [usize; 2], starts: Option<&[f32]>) -> Self {
         let vectors = outputs.div_ceil(lanes);
         let count = vectors.div_ceil(VECTORS_MAX);
         let panel = |panel: usize| {

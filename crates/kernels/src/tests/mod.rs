@@ -10,9 +10,9 @@
 //! | the rest | one property each |
 
 mod agreement;
-mod attention;
 mod argmax;
 mod arguments;
+mod attention;
 mod batches;
 mod cells;
 mod convolutions;

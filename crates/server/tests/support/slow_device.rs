@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use batchmaker_cpu::CpuDevice;
-use batchmaker_device::{BatchSize, Bell, Capabilities, Completion, Device, DeviceError, ExecutionPlan, Materialized, Measurement,
-    Read, StatePlace, TaskQueue,
+use batchmaker_device::{
+    BatchSize, Bell, Capabilities, Completion, Device, DeviceError, ExecutionPlan, Materialized,
+    Measurement, Read, StatePlace, TaskQueue,
 };
 use batchmaker_graph::{
     BatchedTask, CellGraph, CellIdentity, CellType, CellTypeId, RequestId, Tensor, TensorData,

@@ -1,0 +1,92 @@
+//! Recognises attention among the operators of a program.
+
+use rten_onnx::onnx::NodeProto;
+
+use crate::growth::Growth;
+use crate::operator::operator;
+use crate::sections::attention::AttentionOf;
+use crate::sections::constants::int;
+use crate::sections::sorter::Sorter;
+
+impl Sorter<'_> {
+    /// Whether an operator is a softmax over the last axis.
+    pub(super) fn is_softmax_of_rows(&self, node: &NodeProto) -> bool {
+        let rank = node.input.first().and_then(|x| self.probe.shapes(x)).map(|s| s[0].len() as i64);
+        let axis = int(node, "axis", -1);
+        operator(node) == "Softmax"
+            && rank.is_some_and(|rank| rank > 0 && (axis == -1 || axis == rank - 1))
+    }
+
+    /// The attention whose last operator is `node`, the product with the values.
+    pub(super) fn attention(&self, node: &NodeProto) -> Option<AttentionOf> {
+        let [weights, v] = &node.input[..] else { return None };
+        let is_product = operator(node) == "MatMul";
+        let softmax = self.read_once(weights).filter(|of| self.is_softmax_of_rows(of))?;
+        let mut of = self.read_once(softmax.input.first()?).filter(|_| is_product)?;
+        let mut mask = None;
+        if operator(of) == "Add" {
+            let [a, b] = &of.input[..] else { return None };
+            let is_score = |name: &String| {
+                let producer = self.read_once(name);
+                producer.is_some_and(|of| ["MatMul", "Mul", "Div"].contains(&operator(of)))
+            };
+            let (score, other) = if is_score(a) { (a, b) } else { (b, a) };
+            mask = Some(other.clone());
+            of = self.read_once(score)?;
+        }
+        let mut scale = 1.0;
+        if let ("Mul" | "Div", [a, b]) = (operator(of), &of.input[..]) {
+            let number = |name: &String| self.constants.number(name);
+            let (score, number) = match (operator(of), number(a), number(b)) {
+                ("Mul", Some(number), None) => (b, number),
+                ("Mul", None, Some(number)) => (a, number),
+                ("Div", None, Some(number)) => (a, 1.0 / number),
+                _ => return None,
+            };
+            scale = number;
+            of = self.read_once(score)?;
+        }
+        let [q, k] = &of.input[..] else { return None };
+        let reads: Vec<String> = [q, k, v].into_iter().cloned().chain(mask).collect();
+        let is_attention = operator(of) == "MatMul"
+            && reads.iter().all(|name| !self.constants.has(name))
+            && self.fit(&reads);
+        is_attention.then_some(AttentionOf { scale, reads })
+    }
+
+    /// The operator that produces a tensor that is read once.
+    pub(super) fn read_once(&self, name: &str) -> Option<&NodeProto> {
+        let is_read_once = self.readers.get(name) == Some(&1);
+        self.producers.get(name).copied().filter(|_| is_read_once)
+    }
+
+    /// Whether queries, keys, values and perhaps a mask have shapes that fit at all lengths, with a head for each.
+    fn fit(&self, reads: &[String]) -> bool {
+        let dims = |name: &String| Some(&self.probe.growth(name)?.dims[..]);
+        let all: Option<Vec<&[Growth]>> = reads.iter().map(dims).collect();
+        let Some(all) = all else { return false };
+        let [q, k, v, ..] = all[..] else { return false };
+        let Some((heads, [queries, of_key])) = q.split_last_chunk::<2>() else { return false };
+        let Some((of_k, [depth, keys])) = k.split_last_chunk::<2>() else { return false };
+        let Some((of_v, [rows, _])) = v.split_last_chunk::<2>() else { return false };
+        let axes: Vec<_> = reads.iter().map(|name| self.probe.batch_axis(name)).collect();
+        let is_batched = |at: usize| self.probe.is_batched(&reads[at]);
+        let is_known = |at: usize| is_batched(at) == axes[at].is_some();
+        let has_heads = of_k == heads && of_v == heads && of_key == depth && keys == rows;
+        let is_by_head = axes[0].is_none_or(|axis| axis < heads.len())
+            && axes[1] == axes[0]
+            && axes[2] == axes[0]
+            && (0..reads.len()).all(is_known);
+        let fits = all.get(3).is_none_or(|mask| {
+            let missing = q.len().checked_sub(mask.len());
+            let Some((lead, [row, column])) = mask.split_last_chunk::<2>() else { return false };
+            let Some(missing) = missing else { return false };
+            let mut pairs = lead.iter().zip(&heads[missing..]);
+            column == keys
+                && (row == queries || row.is_one())
+                && pairs.all(|(of_mask, of_heads)| of_mask.is_one() || of_mask == of_heads)
+                && (axes[3].is_none() || axes[3].map(|axis| axis + missing) == axes[0])
+        });
+        has_heads && is_by_head && fits
+    }
+}
