@@ -145,3 +145,52 @@ def test_the_library_of_the_python_environment(tmp_path):
     command = [BINARY, "inspect", "--executor", "onnxruntime", tmp_path / "model.onnx"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment)
     assert f"run by ONNX Runtime {onnxruntime.__version__} (its last bits depend on the batch)" in result.stdout
+
+
+def profile(model, *arguments):
+    """The table that `profile` prints, and the curves of the cells."""
+    command = [BINARY, "profile", model, "--precision", "f32", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    (cells,) = json.loads((model.parent / "profile.json").read_text())["models"].values()
+    return done.stdout, {name: cell["curves"] for name, cell in cells["cells"].items()}, done.stderr
+
+
+def test_profile_measures_programs(tmp_path):
+    graph = Graph(SEED)
+    attention(graph)
+    graph.save(tmp_path / "model.onnx")
+    table, cells, _ = profile(tmp_path / "model.onnx", "--steps", 24, "--operators", 3)
+    sequences = [curves["f32"] for curves in cells.values() if "steps" in curves.get("f32", {})]
+    assert sequences and all(curve["steps"] == 24 for curve in sequences)
+    assert all(len(curve["points"]) > 3 for curve in sequences)
+    assert "whole sequences, here of 24 steps" in table
+    assert "operator by operator, a batch of 3 of 24 steps" in table
+    lines = [line.split() for line in table.split("operator by operator")[1].splitlines()[2:]]
+    shares = [float(line[1].rstrip("%")) for line in lines[: next(i for i, of in enumerate(lines) if of[-1] == "all")]]
+    assert shares == sorted(shares, reverse=True) and 99 < sum(shares) < 101
+    assert "MatMul, Softmax, MatMul" in table
+
+
+def test_profile_in_onnx_runtime(tmp_path):
+    graph = Graph(SEED)
+    head(graph)
+    graph.save(tmp_path / "model.onnx")
+    _, own, _ = profile(tmp_path / "model.onnx")
+    _, theirs, _ = profile(tmp_path / "model.onnx", *EXECUTOR)
+    assert own.keys() == theirs.keys()
+
+
+def test_profile_of_lengths_that_a_cell_does_not_take(tmp_path):
+    """The others are measured, and a note says why this is not."""
+    graph = Graph(SEED)
+    graph.op("Transpose", perm=[0, 2, 1])
+    graph.op("Conv", graph.weights(4, FEATURES, 9), graph.weights(4))
+    graph.op("Transpose", perm=[0, 2, 1])
+    graph.op("MatMul", graph.weights(4, 3))
+    graph.save(tmp_path / "model.onnx")
+    table, _, notes = profile(tmp_path / "model.onnx", "--steps", 5, "--operators")
+    assert "is not measured in f32: " in notes and "the operators of " in notes
+    assert "was not measured" in table
+    table, cells, _ = profile(tmp_path / "model.onnx")
+    assert "of 64 steps" in table and cells

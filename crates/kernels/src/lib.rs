@@ -19,7 +19,7 @@
 //! | `packing/` | what weights are packed for, and how they lie in memory |
 //! | `products/` | rows times panels of weights: tiles, blocks, the order of sums, every precision |
 //! | `cells/` | activations; LSTM, GRU, RNN and TreeLSTM cells; linear layers with arg-max |
-//! | `layers/` | layers without state: convolutions, pools |
+//! | `layers/` | layers without state: convolutions, pools, attention |
 //! | `peaks.rs` | the machine's limits |
 //!
 //! Each uses only those above it.
