@@ -18,6 +18,8 @@
 //! | `row_program.rs` | programs over rows |
 //! | `sequence_program.rs` | programs over whole sequences, and which of them run together |
 //! | `loaded.rs` | a program in one of the executors, which runs both kinds |
+//! | `program_file.rs` | reads the file of a program |
+//! | `made_up.rs` | inputs that hold any numbers |
 //! | `executor_choice.rs`, `onnx_runtime.rs` | the executors; ONNX Runtime as one of them, if asked for |
 //! | `executor_of_cell.rs` | which executor runs a cell |
 //! | `sections/` | programs that are cut into sections: native ones, in our kernels, and fallbacks, in rten |
@@ -50,6 +52,7 @@ mod growth;
 mod inner_shapes;
 mod lengths;
 mod loaded;
+mod made_up;
 mod memory_plan;
 mod memory_run;
 mod onnx_runtime;
@@ -57,6 +60,7 @@ mod operator;
 mod operator_times;
 mod port;
 mod probe;
+mod program_file;
 mod row_count;
 mod row_program;
 mod run_order;

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use batchmaker_graph::{ElementType, Program, TensorData};
+use batchmaker_graph::{Program, TensorData};
 use rten::{Model, ModelOptions, NodeId, RunOptions, Value};
 use rten_onnx::onnx::ModelProto;
 
 use crate::error::ExecutorError;
 use crate::executor_choice::Executor;
+use crate::made_up::{made_up, numbers};
 use crate::onnx_runtime::{OnnxRuntime, OnnxRuntimeProgram};
 use crate::port::Port;
 use crate::probe::{Probe, dims, shape_of, steps_of, trial_input};
+use crate::program_file::{on_large_stack, read};
 use crate::row_count::may_be_sensitive;
 use crate::sections::{Cut, SectionedProgram, cut, has_byte_products};
 use crate::shape_check::ShapeCheck;
@@ -26,9 +28,6 @@ const KNOWN_SPANS_MAX: usize = 4096;
 
 /// The factor by which a program that did not take the steps of the probe is tried with more.
 const MORE_STEPS: usize = 16;
-
-/// Bytes of the stack of the thread that loads a program: seven times what a chain of as many operators as a file may have takes.
-const STACK_BYTES: usize = 64 << 20;
 
 /// A program that is loaded: its graph optimised, the weights of its products packed.
 pub(crate) struct Loaded {
@@ -497,58 +496,6 @@ impl LoadedSingleRow {
     }
 }
 
-/// Calls `load` on a thread with a large stack: rten calls itself for each of a chain's operators.
-///
-/// # Errors
-/// [`ExecutorError::Load`]
-pub(crate) fn on_large_stack<T: Send>(
-    program: &Program,
-    load: impl FnOnce() -> Result<T, ExecutorError> + Send,
-) -> Result<T, ExecutorError> {
-    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-    std::thread::scope(|scope| {
-        let loaded = thread.spawn_scoped(scope, load).map_err(|error| ExecutorError::Load {
-            summary: program.summary.clone(),
-            reason: format!("there is no thread to load it: {error}"),
-        })?;
-        loaded.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
-/// Reads the file of a program, adds what it says of the ports to them, and probes it.
-///
-/// # Errors
-/// [`ExecutorError::Load`]
-pub(crate) fn read(
-    program: &Program,
-    inputs: &mut [Port],
-    outputs: &mut [Port],
-) -> Result<(ModelProto, Option<Probe>), ExecutorError> {
-    let error = |reason: String| ExecutorError::Load { summary: program.summary.clone(), reason };
-    let mut file = ModelProto::parse_buf(&program.bytes[..]).map_err(|e| error(e.to_string()))?;
-    if let Some(graph) = &file.graph {
-        Port::read_factors(inputs, &graph.input);
-        Port::read_factors(outputs, &graph.output);
-    }
-    let is_batched = inputs.iter().chain(&*outputs).all(|port| port.axes.batch);
-    let probe = Probe::run(&mut file, inputs, outputs, is_batched);
-    Ok((file, probe))
-}
-
-/// Inputs for `count` rows or sequences of `steps` steps: numbers from -1 to 1, ids of 0, lengths where a port holds one.
-pub(crate) fn made_up(ports: &[Port], count: usize, steps: usize) -> Vec<Shaped> {
-    let input = |port: &Port| {
-        let length = steps_of(port, steps);
-        let shape = port.shape(count, length);
-        let data = match port.is_count() {
-            true => trial_input(port, &shape, length),
-            false => numbers(port, shape.iter().product()),
-        };
-        (shape, data)
-    };
-    ports.iter().map(input).collect()
-}
-
 /// Plans how one row or sequence of the program in `file` runs.
 fn plan(
     file: &mut ModelProto,
@@ -602,21 +549,6 @@ fn double(data: &mut TensorData) {
         TensorData::I64(data) => data.extend_from_within(..),
         TensorData::Bool(data) => data.extend_from_within(..),
         TensorData::Bytes(_) => {}
-    }
-}
-
-/// `count` elements that a program can be tried with: numbers from -1 to 1, ids of 0.
-fn numbers(port: &Port, count: usize) -> TensorData {
-    match port.row.element {
-        ElementType::F32 => {
-            let mut state = 1u32;
-            let number = |_| {
-                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                (state >> 8) as f32 / (1 << 23) as f32 - 1.0
-            };
-            TensorData::F32((0..count).map(number).collect())
-        }
-        element => TensorData::zeros(element, count),
     }
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 use batchmaker_graph::{Program, RowSpec, SequenceCell};
 
 use crate::error::ExecutorError;
-use crate::loaded::{made_up, on_large_stack, read};
+use crate::made_up::made_up;
 use crate::port::Port;
+use crate::program_file::{on_large_stack, read};
 use crate::sections::{Cut, SectionedProgram, cut_by_operators};
 use crate::tensors::to_value;
 use crate::threads::ExecutorThreads;

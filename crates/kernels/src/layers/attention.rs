@@ -13,7 +13,7 @@ use std::ops::Range;
 use crate::error::KernelError;
 use crate::layers::panels::Panels;
 use crate::layers::softmax::Softmax;
-use crate::layers::taps::{RowOfTaps, Taps};
+use crate::layers::taps::{Pixels, RowOfTaps, Taps};
 use crate::layers::window::Window;
 use crate::layers::window_product::{PixelProducts, WindowProduct};
 use crate::packing::checks::check_len;
@@ -149,15 +149,10 @@ fn product(
 ) {
     assert!(x.len() == rows * inputs && y.len() == rows * outputs, "rows of these lengths");
     let of_rows = [RowOfTaps { first: x.as_ptr(), step: inputs }];
-    // The rows lie in `x`, and `y` has as many: the contract.
-    unit.vectorize(PixelProducts {
-        weights,
-        rows: &of_rows,
-        skip: 0,
-        pixels: rows,
-        y: y.as_mut_ptr(),
-        y_step: outputs,
-    });
+    // The rows lie in `x`, and `y` has as many.
+    let y = y.as_mut_ptr();
+    let at = Pixels { rows: &of_rows, skip: 0, count: rows, y, y_step: outputs };
+    unit.vectorize(PixelProducts { weights, at });
 }
 
 /// `score * scale + mask`, rounded twice.

@@ -22,7 +22,7 @@ use crate::cells::linear::{LinearParameters, LinearRow, PackedLinear};
 use crate::error::KernelError;
 use crate::layers::activation::{Activation, Finish};
 use crate::layers::depthwise::{Depthwise, DepthwiseRow};
-use crate::layers::taps::{BLOCK_PIXELS, Block, RowOfTaps, Strip, Taps};
+use crate::layers::taps::{BLOCK_PIXELS, Block, Pixels, Strip, Taps};
 use crate::layers::window::Window;
 use crate::layers::window_dots::{PixelDots, WindowDots};
 use crate::layers::window_product::{PixelProducts, WindowProduct};
@@ -271,19 +271,15 @@ impl PackedConvolution {
             }
             ConvolutionWeights::Windows(groups) => {
                 let run = |group: usize, at: Pixels<'_>| {
-                    let Pixels { rows, skip, pixels, y, y_step } = at;
                     let weights = &groups[group];
-                    let op = PixelProducts { weights, rows, skip, pixels, y, y_step };
-                    self.target.unit.vectorize(op);
+                    self.target.unit.vectorize(PixelProducts { weights, at });
                 };
                 self.by_blocks(images, ([rows, columns], part.start), epilogue, run, y);
             }
             ConvolutionWeights::Dots(groups) => {
                 let run = |group: usize, at: Pixels<'_>| {
-                    let Pixels { rows, skip, pixels, y, y_step } = at;
                     let weights = &groups[group];
-                    let op = PixelDots { weights, rows, skip, pixels, y, y_step };
-                    self.target.unit.vectorize(op);
+                    self.target.unit.vectorize(PixelDots { weights, at });
                 };
                 self.by_blocks(images, ([rows, columns], part.start), epilogue, run, y);
             }
@@ -345,13 +341,13 @@ impl PackedConvolution {
             let own = done * self.outputs..(done + count) * self.outputs;
             let y = &mut y[own.clone()];
             for group in 0..self.groups() {
-                // The windows of `count` pixels lie at `of_taps`, and `y` has as many pixels: the contract of what runs.
+                // The windows of `count` pixels lie at `of_taps`, and `y` has as many pixels.
                 run(
                     group,
                     Pixels {
                         rows: of_taps,
                         skip: group * taps.of_group,
-                        pixels: count,
+                        count,
                         y: y[group * to_group..].as_mut_ptr(),
                         y_step: self.outputs,
                     },
@@ -489,15 +485,6 @@ impl PackedConvolution {
             places.extend(copies.chunks_exact(longest.max(1)).map(<[f32]>::as_ptr));
         }
     }
-}
-
-/// Some pixels of y, and where the windows of these lie: the arguments of [`PixelProducts`] and [`PixelDots`].
-struct Pixels<'a> {
-    rows: &'a [RowOfTaps],
-    skip: usize,
-    pixels: usize,
-    y: *mut f32,
-    y_step: usize,
 }
 
 /// The parts of windows of `length` elements that are summed up by themselves.

@@ -40,6 +40,21 @@ pub(super) struct RowOfTaps {
     pub(super) step: usize,
 }
 
+/// Some pixels of y, and where the windows of these lie.
+///
+/// **Contract**, which whoever computes them relies on: all elements of the windows of `count` pixels are readable at `rows`, from
+/// which the group's channels are `skip` elements further; as many pixels of the group's outputs are writable at `y`, `y_step`
+/// elements apart. Nobody else accesses the latter meanwhile, and nobody writes the former. The weights were packed for the
+/// vectors of the unit that computes.
+#[derive(Clone, Copy)]
+pub(super) struct Pixels<'a> {
+    pub(super) rows: &'a [RowOfTaps],
+    pub(super) skip: usize,
+    pub(super) count: usize,
+    pub(super) y: *mut f32,
+    pub(super) y_step: usize,
+}
+
 impl Taps {
     /// Elements of a window.
     pub(super) fn len(&self) -> usize {

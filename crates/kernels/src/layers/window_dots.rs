@@ -9,7 +9,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "one index into several arrays of registers")]
 
-use crate::layers::taps::{Piece, RowOfTaps, Taps};
+use crate::layers::taps::{Piece, Pixels, Taps};
 use crate::packing::lines::{LINE_LEN, Lines};
 use crate::simd::operations::{Simd, SimdOp};
 
@@ -62,14 +62,10 @@ impl WindowDots {
     }
 }
 
-/// The dot products of some pixels' windows, with the contract of [`super::window_product::PixelProducts`].
+/// The dot products of some pixels' windows, by the contract of [`Pixels`].
 pub(super) struct PixelDots<'a> {
     pub(super) weights: &'a WindowDots,
-    pub(super) rows: &'a [RowOfTaps],
-    pub(super) skip: usize,
-    pub(super) pixels: usize,
-    pub(super) y: *mut f32,
-    pub(super) y_step: usize,
+    pub(super) at: Pixels<'a>,
 }
 
 impl SimdOp for PixelDots<'_> {
@@ -90,7 +86,7 @@ impl PixelDots<'_> {
         let outputs = self.weights.bias.len();
         let mut output = 0;
         while output < outputs {
-            // SAFETY: the contract of `PixelDots`; there are as many outputs from `output` on.
+            // SAFETY: the contract of `Pixels`; there are as many outputs from `output` on.
             unsafe {
                 match (outputs - output, VECTORS) {
                     (1, 1) => self.pixels::<S, VECTORS, 1, 8>(simd, output),
@@ -110,7 +106,7 @@ impl PixelDots<'_> {
     /// `OUTPUTS` outputs from `output` on of all pixels, `PIXELS` at a time.
     ///
     /// # Safety
-    /// The contract of [`PixelDots`] holds, and there are these outputs.
+    /// The contract of [`Pixels`] holds, and there are these outputs.
     #[inline(always)]
     unsafe fn pixels<S: Simd, const VECTORS: usize, const OUTPUTS: usize, const PIXELS: usize>(
         &self,
@@ -120,11 +116,11 @@ impl PixelDots<'_> {
         let mut pixel = 0;
         // SAFETY: the pixels are some of those of the contract.
         unsafe {
-            while pixel + PIXELS <= self.pixels {
+            while pixel + PIXELS <= self.at.count {
                 self.dots::<S, VECTORS, OUTPUTS, PIXELS>(simd, output, pixel);
                 pixel += PIXELS;
             }
-            while pixel < self.pixels {
+            while pixel < self.at.count {
                 self.dots::<S, VECTORS, OUTPUTS, 1>(simd, output, pixel);
                 pixel += 1;
             }
@@ -134,7 +130,7 @@ impl PixelDots<'_> {
     /// `OUTPUTS` outputs from `output` on of `PIXELS` pixels from `pixel` on.
     ///
     /// # Safety
-    /// The contract of [`PixelDots`] holds, and there are these outputs and pixels.
+    /// The contract of [`Pixels`] holds, and there are these outputs and pixels.
     #[inline(always)]
     unsafe fn dots<S: Simd, const VECTORS: usize, const OUTPUTS: usize, const PIXELS: usize>(
         &self,
@@ -148,8 +144,8 @@ impl PixelDots<'_> {
         unsafe {
             let mut w = weights.as_slice().as_ptr().add(output * step);
             for piece in pieces {
-                let row = self.rows.get_unchecked(piece.row);
-                let x = row.first.add(self.skip + piece.skip + pixel * row.step);
+                let row = self.at.rows.get_unchecked(piece.row);
+                let x = row.first.add(self.at.skip + piece.skip + pixel * row.step);
                 let whole = piece.len / PARTS * PARTS;
                 for at in (0..whole).step_by(PARTS) {
                     for vector in 0..VECTORS {
@@ -176,7 +172,7 @@ impl PixelDots<'_> {
                 w = w.add(piece.len.next_multiple_of(PARTS));
             }
             for (number, sums) in sums.iter().enumerate() {
-                let y = self.y.add((pixel + number) * self.y_step + output);
+                let y = self.at.y.add((pixel + number) * self.at.y_step + output);
                 for (at, sums) in sums.iter().enumerate() {
                     let mut parts = [0.0; PARTS];
                     for (vector, sum) in sums.iter().enumerate() {

@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use crate::layers::panels::{Panel, Panels};
-use crate::layers::taps::{Piece, RowOfTaps, Taps};
+use crate::layers::taps::{Piece, Pixels, RowOfTaps, Taps};
 use crate::products::register_tile::{PrefetchStream, Weights, accumulate, load_vectors};
 use crate::simd::operations::{Simd, SimdOp};
 
@@ -55,19 +55,10 @@ impl WindowProduct {
     }
 }
 
-/// The product of some pixels' windows.
-///
-/// **Contract**, which whoever runs it holds: all elements of the windows of `pixels` pixels are readable at `rows`, from which the
-/// group's channels are `skip` elements further; as many pixels of the group's outputs are writable at `y`, `y_step` elements
-/// apart. Nobody else accesses the latter meanwhile, and nobody writes the former. The weights were packed for the vectors of the
-/// unit.
+/// The products of some pixels' windows, by the contract of [`Pixels`].
 pub(super) struct PixelProducts<'a> {
     pub(super) weights: &'a WindowProduct,
-    pub(super) rows: &'a [RowOfTaps],
-    pub(super) skip: usize,
-    pub(super) pixels: usize,
-    pub(super) y: *mut f32,
-    pub(super) y_step: usize,
+    pub(super) at: Pixels<'a>,
 }
 
 impl SimdOp for PixelProducts<'_> {
@@ -97,14 +88,14 @@ impl PixelProducts<'_> {
     #[inline(always)]
     fn panel<S: Simd, const VECTORS: usize>(&self, simd: S, panel: Panel) {
         let pixels_max = const { tile_pixels_max::<S, VECTORS>() };
-        let tiles = self.pixels.div_ceil(pixels_max).max(1);
+        let tiles = self.at.count.div_ceil(pixels_max).max(1);
         // Part by part, so that its weights stay in a first-level cache while all tiles go over them.
         let mut skip = 0;
         for (number, pieces) in self.weights.parts.iter().enumerate() {
             let part = Part { is_first: number == 0, pieces, skip };
             for tile in 0..tiles {
-                let first = self.pixels * tile / tiles;
-                let height = self.pixels * (tile + 1) / tiles - first;
+                let first = self.at.count * tile / tiles;
+                let height = self.at.count * (tile + 1) / tiles - first;
                 // SAFETY: the pixels are some of those that the contract is about, `height` of them.
                 unsafe {
                     match height {
@@ -138,7 +129,7 @@ impl PixelProducts<'_> {
     /// `PIXELS` pixels from `first` on, over the outputs of a panel and a part of the windows.
     ///
     /// # Safety
-    /// The contract of [`PixelProducts`] holds, these are some of its pixels, and the panel has `VECTORS` vectors. The parts before have
+    /// The contract of [`Pixels`] holds, these are some of its pixels, and the panel has `VECTORS` vectors. The parts before have
     /// been added.
     #[inline(always)]
     unsafe fn tile<S: Simd, const PIXELS: usize, const VECTORS: usize>(
@@ -160,8 +151,8 @@ impl PixelProducts<'_> {
             }
             let mut weights = weights.as_ptr().add(part.skip * width);
             for piece in part.pieces {
-                let RowOfTaps { first: from, step } = *self.rows.get_unchecked(piece.row);
-                let from = from.add(self.skip + piece.skip);
+                let RowOfTaps { first: from, step } = *self.at.rows.get_unchecked(piece.row);
+                let from = from.add(self.at.skip + piece.skip);
                 let inputs = std::array::from_fn(
                     #[inline(always)]
                     |pixel| from.add((first + pixel) * step),
@@ -174,7 +165,7 @@ impl PixelProducts<'_> {
                 weights = weights.add(piece.len * width);
             }
             for (pixel, sums) in sums.iter().enumerate() {
-                let y = self.y.add((first + pixel) * self.y_step + panel.first);
+                let y = self.at.y.add((first + pixel) * self.at.y_step + panel.first);
                 for (vector, sum) in sums.iter().enumerate() {
                     let (to, left) = (y.add(vector * S::LANES), count - vector * S::LANES);
                     match (left >= S::LANES, part.is_first) {
