@@ -98,10 +98,6 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     }
     bar.finish_and_clear();
     print!("{}", profile_table(&of_model, &device, args.goal));
-    if let Some(rows) = args.operators {
-        let batch = BatchSize { rows: rows as usize, steps: args.steps };
-        print_operators(&device, &cells, batch)?;
-    }
     if let Some(difference) = together {
         println!("in these precisions together: {difference}");
     }
@@ -114,6 +110,10 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     );
     if let Some(path) = &args.plot {
         plot(path, &model_name, &device, &cells, &of_model)?;
+    }
+    if let Some(rows) = args.operators {
+        let batch = BatchSize { rows: rows as usize, steps: args.steps };
+        print_operators(&device, &cells, batch)?;
     }
     Ok(())
 }

@@ -223,7 +223,7 @@ impl Network {
         let turned = self.writer.op("Transpose", &[&rows], vec![ints("perm", &[0, 2, 1])]);
         let mut scores = self.writer.op("MatMul", &[&rows, &turned], vec![]);
         let scale = self.writer.float(8.0);
-        match self.draw.below(3) {
+        match self.draw.below(4) {
             0 => scores = self.writer.op("Div", &[&scores, &scale], vec![]),
             1 => {
                 let product = self.writer.op("Mul", &[&scale, &scores], vec![]);
@@ -235,11 +235,21 @@ impl Network {
                 let mask = self.writer.op("Slice", &[&mask, &zero, &one, &axis], vec![]);
                 scores = self.writer.op("Add", &[&product, &mask], vec![]);
             }
-            _ => {
+            divided => {
                 let axes = self.writer.ints(&[1, 2]);
                 let square = self.writer.op("Mul", &[&rows, &rows], vec![]);
                 let sum = self.writer.op("ReduceSum", &[&square, &axes], vec![int("keepdims", 1)]);
-                scores = self.writer.op("Div", &[&scores, &sum], vec![]);
+                if divided == 2 {
+                    scores = self.writer.op("Div", &[&scores, &sum], vec![]);
+                } else {
+                    // A number of lower rank, divided by one of each row.
+                    let shape = self.writer.op("Shape", &[&rows], vec![]);
+                    let place = self.writer.ints(&[1]);
+                    let count = self.writer.op("Gather", &[&shape, &place], vec![]);
+                    let count = self.writer.op("Cast", &[&count], vec![int("to", 1)]);
+                    let factor = self.writer.op("Div", &[&count, &sum], vec![]);
+                    scores = self.writer.op("Mul", &[&scores, &factor], vec![]);
+                }
             }
         }
         let weights = self.writer.op("Softmax", &[&scores], vec![int("axis", -1)]);

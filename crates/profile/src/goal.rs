@@ -59,8 +59,12 @@ const WAITING: f64 = 0.1;
 
 impl Goal {
     /// Chooses limits for a cell with this curve. `cells` is the number of cells that a request goes through step by
-    /// step: they share its time. None if the curve has no points.
+    /// step: they share its time. None if the curve has no points, or is one of whole sequences: the time of a batch of others, longer or
+    /// shorter, would be another.
     pub fn choose(self, curve: &Curve, cells: usize) -> Option<Choice> {
+        if curve.steps.is_some() {
+            return None;
+        }
         let reaching = |share: f64| {
             let rate = |point: &Point| f64::from(point.batch) / (point.us + OVERHEAD_US);
             let most = curve.points.iter().map(rate).fold(0.0, f64::max);
@@ -156,6 +160,8 @@ mod tests {
         );
         assert_eq!(choose("p90:0.1"), Choice { is_met: false, ..latency });
         assert_eq!(Goal::Latency.choose(&Curve::default(), 1), None);
+        let of_sequences = Curve { steps: Some(64), ..curve() };
+        assert_eq!(Goal::Throughput.choose(&of_sequences, 1), None);
     }
 
     #[test]

@@ -27,8 +27,11 @@ impl Sorter<'_> {
         if operator(of) == "Add" {
             let [a, b] = &of.input[..] else { return None };
             let is_score = |name: &String| {
-                let producer = self.read_once(name);
-                producer.is_some_and(|of| ["MatMul", "Mul", "Div"].contains(&operator(of)))
+                let is_product =
+                    |name: &String| self.read_once(name).is_some_and(|of| operator(of) == "MatMul");
+                let scaled = self.read_once(name);
+                let scaled = scaled.filter(|of| ["Mul", "Div"].contains(&operator(of)));
+                is_product(name) || scaled.is_some_and(|of| of.input.iter().any(is_product))
             };
             let (score, other) = if is_score(a) { (a, b) } else { (b, a) };
             mask = Some(other.clone());
@@ -48,9 +51,14 @@ impl Sorter<'_> {
         }
         let [q, k] = &of.input[..] else { return None };
         let reads: Vec<String> = [q, k, v].into_iter().cloned().chain(mask).collect();
+        let dims = |name: &str| Some(&self.probe.growth(name)?.dims[..]);
+        let (of_q, of_v, of_y) = (dims(q)?, dims(v)?, dims(node.output.first()?)?);
         let is_attention = operator(of) == "MatMul"
-            && reads.iter().all(|name| !self.constants.has(name))
-            && self.fit(&reads);
+            && reads.iter().all(|name| !self.constants.has(name) && self.is_there(name))
+            && self.fit(&reads)
+            && of_y.len() == of_q.len()
+            && of_y[..of_y.len() - 1] == of_q[..of_q.len() - 1]
+            && of_y.last() == of_v.last();
         is_attention.then_some(AttentionOf { scale, reads })
     }
 
@@ -58,6 +66,17 @@ impl Sorter<'_> {
     pub(super) fn read_once(&self, name: &str) -> Option<&NodeProto> {
         let is_read_once = self.readers.get(name) == Some(&1);
         self.producers.get(name).copied().filter(|_| is_read_once)
+    }
+
+    /// Whether a tensor is still one by itself: a section that has taken in its reader produces another.
+    fn is_there(&self, name: &str) -> bool {
+        let is_of_rten = |producer: &NodeProto| {
+            let mut nodes = self.fallback.values().flatten();
+            nodes.any(|node| std::ptr::eq(*node, producer))
+        };
+        let producer = self.producers.get(name);
+        producer.is_none_or(|producer| is_of_rten(producer))
+            || self.native.iter().any(|section| section.output == name)
     }
 
     /// Whether queries, keys, values and perhaps a mask have shapes that fit at all lengths, with a head for each.

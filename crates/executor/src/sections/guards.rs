@@ -38,12 +38,11 @@ impl Guard {
         };
         match (&self.operator, operands) {
             // By its reciprocal, in rten.
-            (Guarded::Quotient, [Value::FloatTensor(a), Value::FloatTensor(b)])
-                if b.len() == 1 && a.ndim() >= b.ndim() =>
-            {
+            (Guarded::Quotient, [Value::FloatTensor(a), Value::FloatTensor(b)]) if b.len() == 1 => {
                 let divisor = b.iter().next().copied().unwrap_or(1.0);
                 let quotients = a.to_contiguous().data().iter().map(|a| a / divisor).collect();
-                value(a.shape(), quotients)
+                let missing = b.ndim().saturating_sub(a.ndim());
+                value(&[&vec![1; missing], a.shape()].concat(), quotients)
             }
             (Guarded::Product { b: constant }, [Value::FloatTensor(a), ..]) => {
                 let b = match (constant, operands.get(1)) {

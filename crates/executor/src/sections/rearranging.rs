@@ -6,6 +6,7 @@ use rten_onnx::onnx::{AttributeProto, NodeProto};
 
 use crate::error::ExecutorError;
 use crate::operator::operator;
+use crate::probe::ShapeGrowth;
 use crate::sections::buffers::Buffers;
 use crate::sections::constants::ints;
 use crate::sections::parts::{even_parts, split};
@@ -55,8 +56,11 @@ impl Sorter<'_> {
         let [first, groups, of_group, rows, columns] = *shape(parts)? else { return None };
         let dims = |name: &str| self.probe.growth(name).map(|growth| &growth.dims[..]);
         let (of_x, of_parts) = (dims(x)?, dims(parts)?);
+        let fixed = [groups, of_group, channels];
+        let fixed = ShapeGrowth::constant(&fixed).dims;
         let is_shuffle = ints(transpose, "perm", 0, 5)? == [0, 2, 1, 3, 4]
             && [first, groups * of_group, rows, columns] == [images, channels, height, width]
+            && [&of_parts[1], &of_parts[2], &of_x[1]].into_iter().eq(&fixed)
             && (&of_x[0], &of_x[2..]) == (&of_parts[0], &of_parts[3..])
             && of_x == dims(y)?
             && self.probe.shapes(x) == self.probe.shapes(y)

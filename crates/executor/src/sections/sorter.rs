@@ -153,7 +153,7 @@ pub(super) struct Sorter<'a> {
     /// The depth of each tensor.
     depths: BTreeMap<&'a str, usize>,
     pub(super) native: Vec<NativeSection>,
-    fallback: BTreeMap<usize, Vec<&'a NodeProto>>,
+    pub(super) fallback: BTreeMap<usize, Vec<&'a NodeProto>>,
 }
 
 impl<'a> Sorter<'a> {
@@ -502,8 +502,9 @@ impl<'a> Sorter<'a> {
         let is_unary = self.tensors(node).collect::<BTreeSet<_>>().len() == 1;
         let fits = |name: &String| match self.constants.has(name) {
             true => self.is_of_channels(name, &shapes[0]),
+            false if name.is_empty() => true,
             false if is_unary => self.probe.shapes(name) == Some(shapes),
-            false => name.is_empty() || node.output.iter().all(|y| self.are_alike(name, y)),
+            false => node.output.iter().all(|y| self.are_alike(name, y)),
         };
         // A division by one computed number would depend on the number of rows.
         let divides = operator(node) == "Div"

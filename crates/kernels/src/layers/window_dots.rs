@@ -42,7 +42,8 @@ impl WindowDots {
                 to += piece.len.next_multiple_of(PARTS);
             }
         }
-        let bias = b.map_or_else(|| vec![0.0; outputs], <[f32]>::to_vec);
+        // Never -0: the sign of a zero would tell how many lanes a vector has.
+        let bias = b.map_or_else(|| vec![0.0; outputs], |b| b.iter().map(|b| b + 0.0).collect());
         Self { pieces, weights, step, bias }
     }
 
