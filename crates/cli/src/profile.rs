@@ -146,10 +146,11 @@ pub(crate) struct Measured<'a> {
 
 impl Measured<'_> {
     /// Measures every cell in the precisions that are asked for. Whole sequences have `steps` steps, or as many as the device knows a cell to
-    /// take. `tell` is told what comes, and `go_on` asked before each size of batch.
+    /// take. `tell` is called with what is measured next, `go_on` before each size of
+    /// batch.
     ///
     /// # Errors
-    /// If the device fails, but for precisions that it does not take, and cells that do not take so many steps.
+    /// The device fails. A precision that it does not take is left out with a note, as is a cell that does not take so many steps.
     pub(crate) fn cells(
         &self,
         cells: &BTreeMap<String, CellType>,

@@ -213,8 +213,8 @@ pub trait Device: Send + Sync {
     /// sizes of one cell are best measured in turn.
     ///
     /// # Errors
-    /// [`DeviceError::Cell`] where the device cannot run the cell, or not with so many steps, [`DeviceError::Resources`] where
-    /// there are no threads or units to measure with.
+    /// [`DeviceError::Cell`] if the device cannot run the cell, or the cell does not take so many steps;
+    /// [`DeviceError::Resources`] if there are no threads or units to measure with.
     fn measure(&self, cell: &CellType, batch: BatchSize) -> Result<Measurement, DeviceError>;
 
     /// Measures a batch of a cell that is a program operator by operator, in the order in which they run. Of any other cell, and

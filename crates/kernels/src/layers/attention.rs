@@ -8,12 +8,11 @@
 //! A query's result depends on the keys and the values alone: the order of sums is that of `window_product.rs` and `softmax.rs`.
 
 use std::fmt;
-use std::ops::Range;
 
 use crate::error::KernelError;
 use crate::layers::panels::Panels;
 use crate::layers::softmax::Softmax;
-use crate::layers::taps::{Pixels, RowOfTaps, Taps};
+use crate::layers::taps::{Pixels, RowOfTaps, Taps, parts};
 use crate::layers::window::Window;
 use crate::layers::window_product::{PixelProducts, WindowProduct};
 use crate::packing::checks::check_len;
@@ -23,9 +22,6 @@ use crate::simd::vector_unit::VectorUnit;
 
 /// Queries of a block.
 const BLOCK: usize = 32;
-
-/// Elements of a key, and keys, that are summed up by themselves.
-const PART_LEN: usize = 256;
 
 /// The sizes of an attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,12 +127,6 @@ impl fmt::Debug for Attention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Attention").field("sizes", &self.sizes).finish_non_exhaustive()
     }
-}
-
-/// The parts of a sum of `length` elements.
-fn parts(length: usize) -> Vec<Range<usize>> {
-    let count = length.div_ceil(PART_LEN).max(1);
-    (0..count).map(|part| length * part / count..length * (part + 1) / count).collect()
 }
 
 /// The product of `rows` rows, `[rows, inputs]`, with a matrix, in y: `[rows, outputs]`.

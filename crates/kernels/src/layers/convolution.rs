@@ -5,7 +5,7 @@
 //! ```
 //! (the ONNX operator Conv over one or two axes, on tensors whose channels come last.)
 //!
-//! **Order.** A window's elements, its taps row by row and the channels of each, are divided into parts of [`PART_LEN`]. The sum of
+//! **Order.** A window's elements, its taps row by row and the channels of each, are divided into parts of at most 256. The sum of
 //! the first part starts from the bias; each takes its elements in ascending order, one fused multiply-add each, and is then added
 //! to those before. So rounding errors grow with the number of parts, not with that of elements. A sum of
 //! products of bytes is exact, and has one part. Neither the number of images nor an image's place among them changes a bit.
@@ -22,7 +22,7 @@ use crate::cells::linear::{LinearParameters, LinearRow, PackedLinear};
 use crate::error::KernelError;
 use crate::layers::activation::{Activation, Finish};
 use crate::layers::depthwise::{Depthwise, DepthwiseRow};
-use crate::layers::taps::{BLOCK_PIXELS, Block, Pixels, Strip, Taps};
+use crate::layers::taps::{BLOCK_PIXELS, Block, Pixels, Strip, Taps, parts};
 use crate::layers::window::Window;
 use crate::layers::window_dots::{PixelDots, WindowDots};
 use crate::layers::window_product::{PixelProducts, WindowProduct};
@@ -33,9 +33,6 @@ use crate::packing::target::Target;
 
 /// Elements of the windows that are copied at a time.
 const BLOCK_LEN: usize = 32 << 10;
-
-/// Elements of a window that are summed up by themselves.
-const PART_LEN: usize = 256;
 
 /// Weights of a group that are multiplied with windows where these lie: they stay in a second-level cache.
 const WEIGHT_BYTES_MAX: usize = 512 << 10;
@@ -161,7 +158,7 @@ impl PackedConvolution {
             let of = |group| WindowDots::new(&of_groups, &turned(group), bias(group), to_group);
             ConvolutionWeights::Dots((0..groups).map(of).collect())
         } else if is_f32 && size_of::<f32>() * len * to_group <= WEIGHT_BYTES_MAX {
-            let (lanes, parts) = (target.lanes(), parts(len, factors));
+            let (lanes, parts) = (target.lanes(), parts(len));
             let of = |group| {
                 let (w, b) = (turned(group), bias(group));
                 WindowProduct::new(lanes, &of_groups, &parts, &w, b, to_group)
@@ -487,17 +484,6 @@ impl PackedConvolution {
     }
 }
 
-/// The parts of windows of `length` elements that are summed up by themselves.
-fn parts(length: usize, factors: Factors) -> Vec<Range<usize>> {
-    let part_len = match factors {
-        Factors::Any => PART_LEN,
-        // Both factors may be 255.
-        Factors::Bytes => INT8_INPUTS_MAX / 2,
-    };
-    let count = length.div_ceil(part_len).max(1);
-    (0..count).map(|part| length * part / count..length * (part + 1) / count).collect()
-}
-
 /// The weights `[outputs, length]` of windows, packed for each part of them.
 fn products(
     target: Target,
@@ -517,7 +503,15 @@ fn products(
             Factors::Bytes => PackedLinear::of_bytes(target, parameters),
         }
     };
-    parts(length, factors).into_iter().enumerate().map(part).collect()
+    let parts = match factors {
+        Factors::Any => parts(length),
+        // Both factors may be 255.
+        Factors::Bytes => {
+            let count = length.div_ceil(INT8_INPUTS_MAX / 2).max(1);
+            (0..count).map(|at| length * at / count..length * (at + 1) / count).collect()
+        }
+    };
+    parts.into_iter().enumerate().map(part).collect()
 }
 
 /// Windows that are computed together.

@@ -8,6 +8,7 @@
 //! | `activation.rs` | residuals and activations |
 //! | `convolution.rs` | convolutions as products of windows with weights |
 //! | `panels.rs` | matrices in panels of a few vectors |
+//! | `sum_parts.rs` | sums in 16 parts |
 //! | `taps.rs` | the elements of windows, as they lie in memory |
 //! | `window_product.rs` | the same, of windows that are read where they lie |
 //! | `window_dots.rs` | the same, of few outputs |
@@ -23,6 +24,7 @@ mod depthwise;
 mod panels;
 pub(crate) mod pool;
 pub(crate) mod softmax;
+mod sum_parts;
 mod taps;
 pub(crate) mod window;
 mod window_dots;

@@ -23,7 +23,7 @@ pub(super) struct Panel {
     /// The first of them.
     pub(super) first: usize,
     pub(super) vectors: usize,
-    /// Where its weights begin.
+    /// The position of its first weight among those of all panels.
     weights: usize,
     /// Elements of a row of it.
     width: usize,

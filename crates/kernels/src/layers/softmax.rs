@@ -10,13 +10,10 @@
 
 use crate::cells::activations::exp_of_negative;
 use crate::error::KernelError;
-use crate::packing::lines::LINE_LEN;
+use crate::layers::sum_parts::{PARTS, total};
 use crate::simd::isa::Isa;
 use crate::simd::operations::{Simd, SimdOp};
 use crate::simd::vector_unit::VectorUnit;
-
-/// Parts of a sum.
-const PARTS: usize = LINE_LEN;
 
 /// Replaces each row of `length` elements by its softmax.
 ///
@@ -84,12 +81,7 @@ fn softmax_of<S: Simd, const VECTORS: usize>(simd: S, row: &mut [f32]) {
         for element in whole..row.len() {
             parts[element % PARTS] += *at.add(element);
         }
-        for apart in [8, 4, 2, 1] {
-            for part in 0..apart {
-                parts[part] += parts[part + apart];
-            }
-        }
-        let factor = simd.splat(1.0 / parts[0]);
+        let factor = simd.splat(1.0 / total(parts));
         for first in (0..whole).step_by(S::LANES) {
             simd.store(at.add(first), simd.mul(simd.load(at.add(first)), factor));
         }

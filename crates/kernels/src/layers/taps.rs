@@ -10,6 +10,15 @@ use crate::layers::window::Window;
 /// Pixels of a block.
 pub(super) const BLOCK_PIXELS: usize = 64;
 
+/// Elements of a window that are summed up by themselves.
+const PART_LEN: usize = 256;
+
+/// The parts of windows of `length` elements that are summed up by themselves.
+pub(super) fn parts(length: usize) -> Vec<Range<usize>> {
+    let count = length.div_ceil(PART_LEN).max(1);
+    (0..count).map(|part| length * part / count..length * (part + 1) / count).collect()
+}
+
 /// The shape of the windows over one group of channels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taps {

@@ -9,12 +9,10 @@
 
 #![expect(clippy::needless_range_loop, reason = "one index into several arrays of registers")]
 
+use crate::layers::sum_parts::{PARTS, total};
 use crate::layers::taps::{Piece, Pixels, Taps};
-use crate::packing::lines::{LINE_LEN, Lines};
+use crate::packing::lines::Lines;
 use crate::simd::operations::{Simd, SimdOp};
-
-/// Parts of a sum.
-const PARTS: usize = LINE_LEN;
 
 /// The weights of one group of a convolution.
 pub(super) struct WindowDots {
@@ -179,12 +177,7 @@ impl PixelDots<'_> {
                     for (vector, sum) in sums.iter().enumerate() {
                         simd.store(parts.as_mut_ptr().add(vector * S::LANES), *sum);
                     }
-                    for apart in [8, 4, 2, 1] {
-                        for part in 0..apart {
-                            parts[part] += parts[part + apart];
-                        }
-                    }
-                    *y.add(at) = parts[0] + bias[output + at];
+                    *y.add(at) = total(parts) + bias[output + at];
                 }
             }
         }
