@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 
 use batchmaker_graph::BYTE_PRODUCTS;
-use batchmaker_kernels::Factors;
 use rten_onnx::onnx::ModelProto;
 
 use crate::operator::operator;
@@ -23,7 +22,7 @@ pub(crate) fn cut(file: &ModelProto, probe: &Probe) -> Option<Cut> {
     let graph = file.graph.as_ref()?;
     let constants = Constants::of(graph);
     // Looked at first: sorting packs the weights of convolutions.
-    let is_worth_sorting = |node| ["Conv", "Softmax"].contains(&operator(node));
+    let is_worth_sorting = |node| ["Conv", "MatMul"].contains(&operator(node));
     let is_worth_sorting = graph.node.iter().any(is_worth_sorting);
     let is_suspect = |node| {
         is_suspect(node, |name| constants.has(name)) && !is_never_sensitive(graph, node, probe)
@@ -36,10 +35,9 @@ pub(crate) fn cut(file: &ModelProto, probe: &Probe) -> Option<Cut> {
     let mut sorter = Sorter::new(graph, &constants, probe, &byte_products);
     graph.node.iter().try_for_each(|node| sorter.add(node, is_suspect(node)))?;
     let Sorted { native, fallback } = sorter.finish(graph);
-    let is_worth_it = |kind: &NativeKind| match kind {
-        NativeKind::Convolution(_) | NativeKind::Attention(_) => true,
-        NativeKind::Product { factors, .. } => *factors == Factors::Bytes,
-        _ => false,
+    let is_worth_it = |kind: &NativeKind| {
+        use NativeKind::{Attention, Convolution, Product};
+        matches!(kind, Convolution(_) | Attention(_) | Product { .. })
     };
     if !native.iter().any(|section| is_worth_it(&section.kind))
         || fallback.values().flatten().any(|&node| is_suspect(node))

@@ -12,7 +12,7 @@ use std::fmt;
 use crate::error::KernelError;
 use crate::layers::panels::Panels;
 use crate::layers::softmax::Softmax;
-use crate::layers::taps::{Pixels, RowOfTaps, Taps, parts};
+use crate::layers::taps::{Pixels, Taps, parts};
 use crate::layers::window::Window;
 use crate::layers::window_product::{PixelProducts, WindowProduct};
 use crate::packing::checks::check_len;
@@ -138,10 +138,10 @@ fn product(
     y: &mut [f32],
 ) {
     assert!(x.len() == rows * inputs && y.len() == rows * outputs, "rows of these lengths");
-    let of_rows = [RowOfTaps { first: x.as_ptr(), step: inputs }];
+    let of_rows: Vec<*const f32> = (0..rows).map(|row| x[row * inputs..].as_ptr()).collect();
     // The rows lie in `x`, and `y` has as many.
     let y = y.as_mut_ptr();
-    let at = Pixels { rows: &of_rows, skip: 0, count: rows, y, y_step: outputs };
+    let at = Pixels { taps: &of_rows, skip: 0, count: rows, y, y_step: outputs };
     unit.vectorize(PixelProducts { weights, at });
 }
 

@@ -10,10 +10,9 @@
 //! to those before. So rounding errors grow with the number of parts, not with that of elements. A sum of
 //! products of bytes is exact, and has one part. Neither the number of images nor an image's place among them changes a bit.
 //!
-//! **Windows.** Weights that stay in a second-level cache are multiplied with windows where these lie (`window_product.rs`). Else,
-//! and where bytes are multiplied, windows are copied a block at a time, as many as stay in such a cache; a window that lies in
-//! memory as it is (one tap, or one row of taps without padding) is not. Bits are the same either way. Convolutions to a few
-//! outputs have an order of their own (`window_dots.rs`).
+//! **Windows.** Weights of f32 are multiplied with windows where these lie (`window_product.rs`). Where weights are bfloat16 or bytes,
+//! windows are copied a block at a time, as many as stay in a second-level cache; a window that lies in memory as it is (one tap, or one row
+//! of taps without padding) is not. Convolutions to a few outputs have an order of their own (`window_dots.rs`).
 
 use std::fmt;
 use std::ops::Range;
@@ -22,7 +21,7 @@ use crate::cells::linear::{LinearParameters, LinearRow, PackedLinear};
 use crate::error::KernelError;
 use crate::layers::activation::{Activation, Finish};
 use crate::layers::depthwise::{Depthwise, DepthwiseRow};
-use crate::layers::taps::{BLOCK_PIXELS, Block, Pixels, Strip, Taps, parts};
+use crate::layers::taps::{BLOCK_PIXELS, Pixels, Places, Strip, Taps, parts};
 use crate::layers::window::Window;
 use crate::layers::window_dots::{PixelDots, WindowDots};
 use crate::layers::window_product::{PixelProducts, WindowProduct};
@@ -33,9 +32,6 @@ use crate::packing::target::Target;
 
 /// Elements of the windows that are copied at a time.
 const BLOCK_LEN: usize = 32 << 10;
-
-/// Weights of a group that are multiplied with windows where these lie: they stay in a second-level cache.
-const WEIGHT_BYTES_MAX: usize = 512 << 10;
 
 /// The fewest and the most windows of a block.
 const BLOCK_WINDOWS: [usize; 2] = [32, 256];
@@ -157,7 +153,7 @@ impl PackedConvolution {
         } else if is_f32 && WindowDots::is_faster(&of_groups, to_group) {
             let of = |group| WindowDots::new(&of_groups, &turned(group), bias(group), to_group);
             ConvolutionWeights::Dots((0..groups).map(of).collect())
-        } else if is_f32 && size_of::<f32>() * len * to_group <= WEIGHT_BYTES_MAX {
+        } else if is_f32 {
             let (lanes, parts) = (target.lanes(), parts(len));
             let of = |group| {
                 let (w, b) = (turned(group), bias(group));
@@ -309,40 +305,32 @@ impl PackedConvolution {
         }
     }
 
-    /// Computes y, pixels from `from` on of output rows of `columns` pixels, a block at a time: calls `run` for each group.
+    /// Computes y, pixels from `from` on, a block at a time: calls `run` for each group.
     fn by_blocks(
         &self,
-        Images { count, size: [height, width], x }: Images<'_>,
-        ([mut rows, mut columns], from): ([usize; 2], usize),
+        Images { size, x, .. }: Images<'_>,
+        (windows, from): ([usize; 2], usize),
         epilogue: Epilogue<'_>,
         run: impl Fn(usize, Pixels<'_>),
         y: &mut [f32],
     ) {
-        let (taps, mut size) = (self.taps(), [height, width]);
-        let mut image_len = height * width * self.inputs;
-        if self.windows == [Window::POINT; 2] {
-            // All pixels of all images are one row.
-            size = [1, count * height * width];
-            (rows, columns, image_len) = (1, size[1], image_len * count);
-        }
+        let (taps, places) = (self.taps(), Places { x, size, windows });
         let to_group = self.outputs / self.groups();
-        let (mut strip, mut done) = (Strip::default(), 0);
+        let mut strip = Strip::default();
         let pixels = y.len() / self.outputs;
-        while done < pixels {
-            let at = from + done;
-            let (image, row, column) = (at / (rows * columns), at / columns % rows, at % columns);
-            let count = (pixels - done).min(columns - column).min(BLOCK_PIXELS);
-            let x = &x[image * image_len..][..image_len];
-            let block = Block { x, size, row, columns: column..column + count };
-            let of_taps = strip.rows(&taps, &block);
-            let own = done * self.outputs..(done + count) * self.outputs;
+        let blocks = pixels.div_ceil(BLOCK_PIXELS);
+        for block in 0..blocks {
+            let (first, end) = (pixels * block / blocks, pixels * (block + 1) / blocks);
+            let count = end - first;
+            let of_taps = strip.taps(&taps, &places, from + first..from + end);
+            let own = first * self.outputs..end * self.outputs;
             let y = &mut y[own.clone()];
             for group in 0..self.groups() {
                 // The windows of `count` pixels lie at `of_taps`, and `y` has as many pixels.
                 run(
                     group,
                     Pixels {
-                        rows: of_taps,
+                        taps: of_taps,
                         skip: group * taps.of_group,
                         count,
                         y: y[group * to_group..].as_mut_ptr(),
@@ -352,7 +340,6 @@ impl PackedConvolution {
             }
             let residual = epilogue.residual.map(|residual| &residual[own]);
             self.finish(y, residual, epilogue.activation);
-            done += count;
         }
     }
 

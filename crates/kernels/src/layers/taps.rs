@@ -1,14 +1,14 @@
 //! The elements of a convolution's windows, as they lie in memory.
 //!
-//! An output row is computed a block of pixels at a time. Windows that lie within the image are read where they are, those over
-//! its edge from a copy with zeros around it ([`Strip`]); a row of taps above or below the image is one of zeros.
+//! Pixels are computed a block at a time, whatever rows and images they belong to. Windows that lie within their image are read where
+//! they are, those over its edge from a copy with zeros around it ([`Strip`]); a row of taps above or below the image is one of zeros.
 
 use std::ops::Range;
 
 use crate::layers::window::Window;
 
 /// Pixels of a block.
-pub(super) const BLOCK_PIXELS: usize = 64;
+pub(super) const BLOCK_PIXELS: usize = 128;
 
 /// Elements of a window that are summed up by themselves.
 const PART_LEN: usize = 256;
@@ -40,28 +40,42 @@ pub(super) struct Piece {
     pub(super) len: usize,
 }
 
-/// Where the rows of taps of a block's pixels lie.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RowOfTaps {
-    /// The first pixel's.
-    pub(super) first: *const f32,
-    /// Elements from a pixel's to the next one's.
-    pub(super) step: usize,
-}
-
 /// Some pixels of y, and where the windows of these lie.
 ///
-/// **Contract**, which whoever computes them relies on: all elements of the windows of `count` pixels are readable at `rows`, from
+/// **Contract**, which whoever computes them relies on: all elements of the windows of `count` pixels are readable at `taps`, from
 /// which the group's channels are `skip` elements further; as many pixels of the group's outputs are writable at `y`, `y_step`
 /// elements apart. Nobody else accesses the latter meanwhile, and nobody writes the former. The weights were packed for the
 /// vectors of the unit that computes.
 #[derive(Clone, Copy)]
 pub(super) struct Pixels<'a> {
-    pub(super) rows: &'a [RowOfTaps],
+    /// Where each row of taps of each pixel begins, `[row of taps][pixel]`.
+    pub(super) taps: &'a [*const f32],
     pub(super) skip: usize,
     pub(super) count: usize,
     pub(super) y: *mut f32,
     pub(super) y_step: usize,
+}
+
+impl Pixels<'_> {
+    /// Where a piece of the windows of `PIXELS` pixels lies, from pixel `first` on.
+    ///
+    /// # Safety
+    /// The contract of [`Pixels`] holds, these are some of its pixels, and the piece is one of their windows.
+    #[inline(always)]
+    pub(super) unsafe fn piece<const PIXELS: usize>(
+        &self,
+        piece: &Piece,
+        first: usize,
+    ) -> [*const f32; PIXELS] {
+        let skip = self.skip + piece.skip;
+        std::array::from_fn(
+            #[inline(always)]
+            |pixel| {
+                // SAFETY: `taps` has an address for each row of taps of each pixel, from which the piece is readable.
+                unsafe { self.taps.get_unchecked(piece.row * self.count + first + pixel).add(skip) }
+            },
+        )
+    }
 }
 
 impl Taps {
@@ -97,81 +111,142 @@ impl Taps {
         pieces
     }
 
+    /// Elements along an image's row that the windows of `pixels` pixels of one output row reach, of all groups.
+    fn line_len(&self, pixels: usize) -> usize {
+        let along = self.windows[1];
+        (pixels - 1) * along.stride * self.inputs + self.reach()
+    }
+
     /// The most elements of a [`Strip`].
     pub(super) fn strip_len(&self) -> usize {
         let [down, along] = self.windows;
-        let pixels = (BLOCK_PIXELS - 1) * along.stride + (along.kernel - 1) * along.dilation + 1;
-        (pixels * down.kernel + 1) * self.inputs
+        // Each pixel may be of a row of its own.
+        let of_pixel = self.reach().max(along.stride * self.inputs);
+        BLOCK_PIXELS * (down.kernel * of_pixel + 2 * down.kernel) + self.reach()
     }
 }
 
-/// The part of an image that the windows of a block reach, with zeros for what is outside of the image.
+/// The images that windows lie in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Places<'a> {
+    /// `[image, height, width, inputs]`.
+    pub(super) x: &'a [f32],
+    /// Height and width of an image.
+    pub(super) size: [usize; 2],
+    /// Rows and columns of the windows over an image.
+    pub(super) windows: [usize; 2],
+}
+
+/// The rows of taps of a block of pixels: of windows over the edge of an image a copy, with zeros for what is outside of it.
 #[derive(Default)]
 pub(super) struct Strip {
     copy: Vec<f32>,
     zeros: Vec<f32>,
-    rows: Vec<RowOfTaps>,
+    taps: Vec<*const f32>,
 }
 
-/// A block of pixels of one output row.
-#[derive(Debug, Clone)]
-pub(super) struct Block<'a> {
+/// Pixels of a block that belong to one output row.
+struct Segment<'a> {
     /// The image, `[height, width, inputs]`.
-    pub(super) x: &'a [f32],
-    /// Height and width.
-    pub(super) size: [usize; 2],
-    /// The output row.
-    pub(super) row: usize,
-    /// The pixels of the row.
-    pub(super) columns: Range<usize>,
+    image: &'a [f32],
+    row: usize,
+    columns: Range<usize>,
+}
+
+impl<'a> Places<'a> {
+    /// The segments of some pixels, counted over all images.
+    fn segments(&self, pixels: Range<usize>, inputs: usize) -> impl Iterator<Item = Segment<'a>> {
+        let Self { x, size: [height, width], windows: [rows, columns] } = *self;
+        let image_len = height * width * inputs;
+        let mut at = pixels.start;
+        std::iter::from_fn(move || {
+            let (line, column) = (at / columns, at % columns);
+            let count = (pixels.end - at).min(columns - column);
+            at += count;
+            (count > 0).then(|| Segment {
+                image: &x[line / rows * image_len..][..image_len],
+                row: line % rows,
+                columns: column..column + count,
+            })
+        })
+    }
+}
+
+impl Segment<'_> {
+    /// Whether no window reaches over the left or the right edge of the image, `width` pixels wide.
+    fn is_inside(&self, along: Window, width: usize) -> bool {
+        let reach = (along.kernel - 1) * along.dilation + 1;
+        let end = (self.columns.end - 1) * along.stride + reach;
+        self.columns.start * along.stride >= along.before && end <= width + along.before
+    }
 }
 
 impl Strip {
-    /// Where the rows of taps of all pixels of a block lie, of the first group of channels. `BLOCK_PIXELS` pixels are the most.
-    pub(super) fn rows(&mut self, taps: &Taps, block: &Block<'_>) -> &[RowOfTaps] {
+    /// Where each row of taps of some pixels begins, `[row of taps][pixel]`, of the first group of channels. The pixels are counted over all
+    /// images; `BLOCK_PIXELS` are the most.
+    pub(super) fn taps(
+        &mut self,
+        taps: &Taps,
+        places: &Places<'_>,
+        pixels: Range<usize>,
+    ) -> &[*const f32] {
         let [down, along] = taps.windows;
-        let [height, width] = block.size;
-        let inputs = taps.inputs;
-        let (rows, first_row) = down.inside(block.row, height);
-        let last = block.columns.end - 1;
-        let from = (block.columns.start * along.stride) as isize - along.before as isize;
-        let to = last * along.stride + (along.kernel - 1) * along.dilation + 1;
-        let is_inside = from >= 0 && to <= width + along.before;
-        let pixels = to - block.columns.start * along.stride;
-        self.rows.clear();
+        let [height, width] = places.size;
+        let (count, inputs) = (pixels.len(), taps.inputs);
         self.zeros.resize(taps.reach(), 0.0);
-        if !is_inside {
-            self.copy.clear();
-            let (before, first) = ((-from).max(0) as usize, from.max(0) as usize);
-            let end = (from + pixels as isize).clamp(0, width as isize) as usize;
-            let count = end.saturating_sub(first);
-            for tap in 0..rows.len() {
-                let line = (first_row + tap * down.dilation) * width;
-                self.copy.resize(self.copy.len() + before.min(pixels) * inputs, 0.0);
-                if count > 0 {
-                    self.copy
-                        .extend_from_slice(&block.x[(line + first) * inputs..][..count * inputs]);
-                }
-                self.copy.resize((tap + 1) * pixels * inputs, 0.0);
+        self.copy.clear();
+        // Copies come first: the memory of all of them may move while it grows.
+        for segment in places.segments(pixels.clone(), inputs) {
+            if !segment.is_inside(along, width) {
+                self.copy_lines(taps, &segment, width);
             }
         }
-        for tap in 0..down.kernel {
-            let step = along.stride * inputs;
-            let row = match (rows.contains(&tap), is_inside) {
-                (false, _) => RowOfTaps { first: self.zeros.as_ptr(), step: 0 },
-                (true, false) => {
-                    let at = (tap - rows.start) * pixels * inputs;
-                    RowOfTaps { first: self.copy[at..].as_ptr(), step }
+        self.taps.clear();
+        self.taps.resize(down.kernel * count, self.zeros.as_ptr());
+        let (mut copied, mut pixel) = (0, 0);
+        for segment in places.segments(pixels, inputs) {
+            let (inside, first_row) = down.inside(segment.row, height);
+            let line_len = taps.line_len(segment.columns.len());
+            let is_copied = !segment.is_inside(along, width);
+            for tap in inside.clone() {
+                let from = if is_copied {
+                    self.copy[copied + (tap - inside.start) * line_len..].as_ptr()
+                } else {
+                    let row = first_row + (tap - inside.start) * down.dilation;
+                    let column = segment.columns.start * along.stride - along.before;
+                    segment.image[(row * width + column) * inputs..].as_ptr()
+                };
+                let to = &mut self.taps[tap * count + pixel..][..segment.columns.len()];
+                for (pixel, to) in to.iter_mut().enumerate() {
+                    *to = from.wrapping_add(pixel * along.stride * inputs);
                 }
-                (true, true) => {
-                    let line = (first_row + (tap - rows.start) * down.dilation) * width;
-                    let at = (line + from as usize) * inputs;
-                    RowOfTaps { first: block.x[at..].as_ptr(), step }
-                }
-            };
-            self.rows.push(row);
+            }
+            copied += if is_copied { inside.len() * line_len } else { 0 };
+            pixel += segment.columns.len();
         }
-        &self.rows
+        &self.taps
+    }
+
+    /// Copies the rows of taps of a segment that lie within the image, with zeros for what is left and right of it.
+    fn copy_lines(&mut self, taps: &Taps, segment: &Segment<'_>, width: usize) {
+        let ([down, along], inputs) = (taps.windows, taps.inputs);
+        let height = segment.image.len() / (width * inputs).max(1);
+        let (inside, first_row) = down.inside(segment.row, height);
+        let line_len = taps.line_len(segment.columns.len());
+        let from = segment.columns.start * along.stride;
+        let before = along.before.saturating_sub(from).min(line_len / inputs.max(1));
+        let first = from.saturating_sub(along.before);
+        let of_image = width.saturating_sub(first).min(line_len / inputs.max(1) - before);
+        for tap in 0..inside.len() {
+            let end = self.copy.len() + line_len;
+            self.copy.resize(self.copy.len() + before * inputs, 0.0);
+            if of_image > 0 {
+                let row = first_row + tap * down.dilation;
+                let line = &segment.image[(row * width + first) * inputs..][..of_image * inputs];
+                self.copy.extend_from_slice(line);
+            }
+            self.copy.resize(end, 0.0);
+        }
     }
 }
 
@@ -199,17 +274,26 @@ mod tests {
     fn windows_over_the_edge_are_copied() {
         let along = Window { kernel: 3, before: 1, after: 1, ..Window::POINT };
         let taps = taps(along, [1, 1]);
-        let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        // Two images of two rows; the second row of windows has a row of taps below the image.
+        let x: Vec<f32> = (1..=16).map(|n| n as f32).collect();
+        let down = Window { after: 1, ..taps.windows[0] };
+        let taps = Taps { windows: [down, along], ..taps };
+        let places = Places { x: &x, size: [2, 4], windows: [2, 4] };
         let mut strip = Strip::default();
-        let mut window = |columns: Range<usize>, pixel: usize| -> Vec<f32> {
-            let block = Block { x: &x, size: [2, 4], row: 0, columns };
-            let rows = strip.rows(&taps, &block).to_vec();
+        let mut window = |pixels: Range<usize>, pixel: usize| -> Vec<f32> {
+            let count = pixels.len();
+            let of_taps = strip.taps(&taps, &places, pixels).to_vec();
             // SAFETY: the pixel is one of the block's, whose windows the strip or `x` holds.
-            let element = |row: &RowOfTaps, at| unsafe { *row.first.add(pixel * row.step + at) };
-            rows.iter().flat_map(|row| (0..3).map(move |at| element(row, at))).collect()
+            let element = |row: usize, at| unsafe { *of_taps[row * count + pixel].add(at) };
+            (0..2)
+                .flat_map(|row| (0..3).map(move |at| (row, at)))
+                .map(|(row, at)| element(row, at))
+                .collect()
         };
         assert_eq!(window(0..4, 0), [0.0, 1.0, 2.0, 0.0, 5.0, 6.0]);
         assert_eq!(window(0..4, 3), [3.0, 4.0, 0.0, 7.0, 8.0, 0.0]);
         assert_eq!(window(1..3, 1), [2.0, 3.0, 4.0, 6.0, 7.0, 8.0]);
+        assert_eq!(window(3..10, 1), [0.0, 5.0, 6.0, 0.0, 0.0, 0.0]);
+        assert_eq!(window(3..10, 6), [9.0, 10.0, 11.0, 13.0, 14.0, 15.0]);
     }
 }

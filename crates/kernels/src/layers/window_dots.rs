@@ -143,15 +143,14 @@ impl PixelDots<'_> {
         unsafe {
             let mut w = weights.as_slice().as_ptr().add(output * step);
             for piece in pieces {
-                let row = self.at.rows.get_unchecked(piece.row);
-                let x = row.first.add(self.at.skip + piece.skip + pixel * row.step);
+                let x: [_; PIXELS] = self.at.piece(piece, pixel);
                 let whole = piece.len / PARTS * PARTS;
                 for at in (0..whole).step_by(PARTS) {
                     for vector in 0..VECTORS {
                         let at = at + vector * S::LANES;
                         let mut elements = [simd.splat(0.0); PIXELS];
                         for pixel in 0..PIXELS {
-                            elements[pixel] = simd.load(x.add(pixel * row.step + at));
+                            elements[pixel] = simd.load(x[pixel].add(at));
                         }
                         sums = multiply(simd, sums, w.add(at), *step, elements, vector);
                     }
@@ -162,8 +161,7 @@ impl PixelDots<'_> {
                         let count = (piece.len - at).min(S::LANES);
                         let mut elements = [simd.splat(0.0); PIXELS];
                         for pixel in 0..PIXELS {
-                            elements[pixel] =
-                                simd.load_partial(x.add(pixel * row.step + at), count);
+                            elements[pixel] = simd.load_partial(x[pixel].add(at), count);
                         }
                         sums = multiply(simd, sums, w.add(at), *step, elements, vector);
                     }

@@ -10,8 +10,10 @@
 use std::ops::Range;
 
 use crate::layers::panels::{Panel, Panels};
-use crate::layers::taps::{Piece, Pixels, RowOfTaps, Taps};
-use crate::products::register_tile::{PrefetchStream, Weights, accumulate, load_vectors};
+use crate::layers::taps::{Piece, Pixels, Taps};
+use crate::packing::lines::LINE_LEN;
+use crate::products::panel_product::FETCH_AHEAD_BYTES;
+use crate::products::register_tile::{PrefetchStream, UNROLL, Weights, accumulate, load_vectors};
 use crate::simd::operations::{Simd, SimdOp};
 
 /// The weights of one group of a convolution.
@@ -81,6 +83,9 @@ const fn tile_pixels_max<S: Simd, const VECTORS: usize>() -> usize {
     if most < PIXELS_MAX { most } else { PIXELS_MAX }
 }
 
+/// Lines of weights that a tile fetches in [`UNROLL`] elements of a window: with 8 tiles, as many as it reads.
+const FETCHES: usize = 2;
+
 /// The most pixels of a tile: each takes a register of addresses.
 const PIXELS_MAX: usize = 8;
 
@@ -89,10 +94,12 @@ impl PixelProducts<'_> {
     fn panel<S: Simd, const VECTORS: usize>(&self, simd: S, panel: Panel) {
         let pixels_max = const { tile_pixels_max::<S, VECTORS>() };
         let tiles = self.at.count.div_ceil(pixels_max).max(1);
-        // Part by part, so that its weights stay in a first-level cache while all tiles go over them.
+        // Part by part, so that its weights stay in a near cache while all tiles go over them.
         let mut skip = 0;
         for (number, pieces) in self.weights.parts.iter().enumerate() {
+            let len: usize = pieces.iter().map(|piece| piece.len).sum();
             let part = Part { is_first: number == 0, pieces, skip };
+            let mut stream = self.next_part::<S, VECTORS>(panel, skip..skip + len, tiles);
             for tile in 0..tiles {
                 let first = self.at.count * tile / tiles;
                 let height = self.at.count * (tile + 1) / tiles - first;
@@ -100,30 +107,48 @@ impl PixelProducts<'_> {
                 unsafe {
                     match height {
                         0 => {}
-                        1 => self.tile::<S, 1, VECTORS>(simd, panel, &part, first),
-                        2 => self.tile::<S, 2, VECTORS>(simd, panel, &part, first),
-                        3 => self.tile::<S, 3, VECTORS>(simd, panel, &part, first),
+                        1 => self.tile::<S, 1, VECTORS>(simd, panel, &part, first, &mut stream),
+                        2 => self.tile::<S, 2, VECTORS>(simd, panel, &part, first, &mut stream),
+                        3 => self.tile::<S, 3, VECTORS>(simd, panel, &part, first, &mut stream),
                         4 if pixels_max >= 4 => {
-                            self.tile::<S, 4, VECTORS>(simd, panel, &part, first)
+                            self.tile::<S, 4, VECTORS>(simd, panel, &part, first, &mut stream)
                         }
                         5 if pixels_max >= 5 => {
-                            self.tile::<S, 5, VECTORS>(simd, panel, &part, first)
+                            self.tile::<S, 5, VECTORS>(simd, panel, &part, first, &mut stream)
                         }
                         6 if pixels_max >= 6 => {
-                            self.tile::<S, 6, VECTORS>(simd, panel, &part, first)
+                            self.tile::<S, 6, VECTORS>(simd, panel, &part, first, &mut stream)
                         }
                         7 if pixels_max >= 7 => {
-                            self.tile::<S, 7, VECTORS>(simd, panel, &part, first)
+                            self.tile::<S, 7, VECTORS>(simd, panel, &part, first, &mut stream)
                         }
                         8 if pixels_max >= 8 => {
-                            self.tile::<S, 8, VECTORS>(simd, panel, &part, first)
+                            self.tile::<S, 8, VECTORS>(simd, panel, &part, first, &mut stream)
                         }
                         _ => unreachable!("no tile of {height} pixels"),
                     }
                 }
             }
-            skip += pieces.iter().map(|piece| piece.len).sum::<usize>();
+            skip += len;
         }
+    }
+
+    /// What `tiles` tiles over a part of the windows fetch: the weights of the part after it, or of the next panel. None if all weights
+    /// stay in a near cache, or are read once anyway.
+    #[inline(always)]
+    fn next_part<S: Simd, const VECTORS: usize>(
+        &self,
+        panel: Panel,
+        part: Range<usize>,
+        tiles: usize,
+    ) -> Option<PrefetchStream> {
+        let width = VECTORS * S::LANES;
+        let is_far = self.weights.bytes() > FETCH_AHEAD_BYTES && tiles > 1;
+        let fetches = (tiles * (part.len() / UNROLL) * FETCHES).max(1);
+        let next = self.weights.panels.of(panel).0.as_ptr().wrapping_add(part.end * width);
+        is_far.then(|| {
+            PrefetchStream::new(next, (part.len() * width).div_ceil(fetches).max(LINE_LEN))
+        })
     }
 
     /// `PIXELS` pixels from `first` on, over the outputs of a panel and a part of the windows.
@@ -138,6 +163,7 @@ impl PixelProducts<'_> {
         panel: Panel,
         part: &Part<'_>,
         first: usize,
+        stream: &mut Option<PrefetchStream>,
     ) {
         let width = VECTORS * S::LANES;
         let (weights, bias) = self.weights.panels.of(panel);
@@ -151,17 +177,19 @@ impl PixelProducts<'_> {
             }
             let mut weights = weights.as_ptr().add(part.skip * width);
             for piece in part.pieces {
-                let RowOfTaps { first: from, step } = *self.at.rows.get_unchecked(piece.row);
-                let from = from.add(self.at.skip + piece.skip);
-                let inputs = std::array::from_fn(
-                    #[inline(always)]
-                    |pixel| from.add((first + pixel) * step),
-                );
+                let inputs = self.at.piece(piece, first);
                 let of_piece = Weights { first: weights, stride: width };
-                let mut none = PrefetchStream::of_weights(of_piece);
-                sums = accumulate::<S, PIXELS, VECTORS, 0>(
-                    simd, sums, of_piece, inputs, piece.len, &mut none,
-                );
+                sums = match stream {
+                    Some(stream) => accumulate::<S, PIXELS, VECTORS, FETCHES>(
+                        simd, sums, of_piece, inputs, piece.len, stream,
+                    ),
+                    None => {
+                        let mut none = PrefetchStream::of_weights(of_piece);
+                        accumulate::<S, PIXELS, VECTORS, 0>(
+                            simd, sums, of_piece, inputs, piece.len, &mut none,
+                        )
+                    }
+                };
                 weights = weights.add(piece.len * width);
             }
             for (pixel, sums) in sums.iter().enumerate() {

@@ -34,7 +34,7 @@ use crate::packing::panel_matrix::{PanelMatrix, PanelRow};
 use crate::simd::operations::{Simd, SimdOp, prefetch};
 
 /// Blocks of matrices larger than this are fetched before they are read: they do not stay in a second-level cache.
-const FETCH_AHEAD_BYTES: usize = 768 << 10;
+pub(crate) const FETCH_AHEAD_BYTES: usize = 768 << 10;
 
 /// A row of a product, and where its sums of the product's first panel lie.
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@ use super::tiling::tile_rows;
 use crate::simd::operations::{Simd, prefetch};
 
 /// Values of k in one turn of the inner loop.
-pub(super) const UNROLL: usize = 4;
+pub(crate) const UNROLL: usize = 4;
 
 /// Weights that are read once are fetched this many values of k before: a few kilobytes.
 const DISTANCE: usize = 32;
@@ -60,10 +60,14 @@ pub(crate) struct Weights {
 #[derive(Clone, Copy)]
 pub(crate) struct PrefetchStream {
     pub(super) from: *const f32,
-    pub(crate) stride: usize,
+    pub(super) stride: usize,
 }
 
 impl PrefetchStream {
+    pub(crate) fn new(from: *const f32, stride: usize) -> Self {
+        Self { from, stride }
+    }
+
     /// The weights that are read [`DISTANCE`] values of k later, where they are read once.
     #[inline(always)]
     pub(crate) fn of_weights(weights: Weights) -> Self {
