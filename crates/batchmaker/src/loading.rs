@@ -169,7 +169,7 @@ fn load_all(
     }
     let CellOptions { max_batch_size, precision } = cells;
     check_cells(&loaded, "max_batch_size", max_batch_size.cells.keys(), |_| true)?;
-    check_cells(&loaded, "precision", precision.cells.keys(), Cell::is_fused)?;
+    check_cells(&loaded, "precision", precision.cells.keys(), Cell::has_precisions)?;
     Ok(loaded)
 }
 

@@ -1,7 +1,8 @@
 //! The configuration of a CPU device.
 
-use batchmaker_executor::{BATCH_BYTES_MAX, Executor};
-use batchmaker_kernels::Isa;
+use batchmaker_executor::{BATCH_BYTES_MAX, Executor, ProgramOptions, packing};
+use batchmaker_graph::Cell;
+use batchmaker_kernels::{Isa, Packing};
 
 use crate::strategies::execution_strategy::InputProjection;
 
@@ -12,7 +13,7 @@ pub struct CpuConfig {
     pub workers: usize,
     /// Threads of each worker, the worker's own included; at least 1.
     pub threads_per_worker: usize,
-    /// The instruction set of the fused kernels.
+    /// The instruction set of the kernels.
     pub isa: Isa,
     /// Whether thread `t` of worker `w` stays on core `w * threads_per_worker + t` of those
     /// that the process may use.
@@ -24,6 +25,18 @@ pub struct CpuConfig {
     pub batch_bytes_max: u64,
     /// The executor of programs.
     pub executor: Executor,
+}
+
+impl CpuConfig {
+    /// The packing of the weights of a cell.
+    pub(crate) fn packing(&self, cell: &Cell) -> Packing {
+        packing(self.isa, cell.precision)
+    }
+
+    /// How the program of a cell is run.
+    pub(crate) fn program_options(&self, cell: &Cell) -> ProgramOptions {
+        ProgramOptions { executor: self.executor.clone(), packing: self.packing(cell) }
+    }
 }
 
 impl Default for CpuConfig {

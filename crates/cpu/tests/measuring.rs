@@ -146,7 +146,7 @@ fn cells_without_a_choice_have_times_alone() {
         assert!(measured.ns > 0.0 && measured.plan.is_none(), "{measured:?}");
     }
     assert_eq!(device.roofs(&tree), None);
-    let program = Program { bytes: Vec::new().into(), summary: String::new() };
+    let program = Program { bytes: Vec::new().into(), summary: String::new(), has_products: false };
     let whole = SequenceCell { program, inputs: Vec::new(), outputs: Vec::new() };
     let sequences = cell_type(Cell { body: CellBody::Sequence(whole), ..lstm() });
     let refused = device.measure(&sequences, BatchSize::rows(4));

@@ -3,7 +3,7 @@
 use batchmaker_graph::{Cell, CellBody};
 
 use crate::error::ExecutorError;
-use crate::executor_choice::Executor;
+use crate::executor_choice::{Executor, ProgramOptions};
 use crate::row_program::RowProgram;
 use crate::sequence_program::SequenceProgram;
 
@@ -22,13 +22,15 @@ impl Executor {
     /// # Errors
     /// [`ExecutorError::Load`] if the program cannot be run at all.
     pub fn of_cell(&self, cell: &Cell) -> Result<Option<CellExecutor>, ExecutorError> {
+        let options = ProgramOptions::in_precision(cell.precision);
+        let options = &ProgramOptions { executor: self.clone(), ..options };
         let (executor, refusal) = match &cell.body {
             CellBody::Program(program) => {
-                let loaded = RowProgram::with(program, &cell.inputs, &cell.outputs, self)?;
+                let loaded = RowProgram::with(program, &cell.inputs, &cell.outputs, options)?;
                 (loaded.executor(), loaded.refusal().map(str::to_owned))
             }
             CellBody::Sequence(sequence) => {
-                let loaded = SequenceProgram::with(sequence, &cell.inputs, &cell.outputs, self)?;
+                let loaded = SequenceProgram::with(sequence, &cell.inputs, &cell.outputs, options)?;
                 (loaded.executor(), loaded.refusal().map(str::to_owned))
             }
             _ => return Ok(None),

@@ -20,7 +20,7 @@
 //! | `loaded.rs` | a program in one of the executors, which runs both kinds |
 //! | `program_file.rs` | reads the file of a program |
 //! | `made_up.rs` | inputs that hold any numbers |
-//! | `executor_choice.rs`, `onnx_runtime.rs` | the executors; ONNX Runtime as one of them, if asked for |
+//! | `executor_choice.rs`, `onnx_runtime.rs` | the executors, and the precision of weights; ONNX Runtime as one executor, if asked for |
 //! | `executor_of_cell.rs` | which executor runs a cell |
 //! | `sections/` | programs that are cut into sections: native ones, in our kernels, and fallbacks, in rten |
 //! | `single_row.rs` | plans how a single row runs, so that it gives the bits that it has in a batch |
@@ -74,7 +74,7 @@ mod threads;
 mod working_bytes;
 
 pub use error::ExecutorError;
-pub use executor_choice::Executor;
+pub use executor_choice::{Executor, ProgramOptions, packing};
 pub use executor_of_cell::CellExecutor;
 pub use onnx_runtime::{OnnxRuntime, OnnxRuntimeError};
 pub use operator_times::{OperatorTime, OperatorTimer};

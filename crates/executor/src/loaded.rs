@@ -5,11 +5,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use batchmaker_graph::{Program, TensorData};
+use batchmaker_kernels::Precision;
 use rten::{Model, ModelOptions, NodeId, RunOptions, Value};
 use rten_onnx::onnx::ModelProto;
 
 use crate::error::ExecutorError;
-use crate::executor_choice::Executor;
+use crate::executor_choice::{Executor, ProgramOptions};
 use crate::made_up::{made_up, numbers};
 use crate::onnx_runtime::{OnnxRuntime, OnnxRuntimeProgram};
 use crate::port::Port;
@@ -79,16 +80,16 @@ impl Loaded {
         program: &Program,
         inputs: Vec<Port>,
         outputs: Vec<Port>,
-        executor: &Executor,
+        options: &ProgramOptions,
     ) -> Result<Self, ExecutorError> {
-        on_large_stack(program, || Self::load(program, inputs, outputs, executor))
+        on_large_stack(program, || Self::load(program, inputs, outputs, options))
     }
 
     fn load(
         program: &Program,
         mut inputs: Vec<Port>,
         mut outputs: Vec<Port>,
-        executor: &Executor,
+        options: &ProgramOptions,
     ) -> Result<Self, ExecutorError> {
         let error =
             |reason: String| ExecutorError::Load { summary: program.summary.clone(), reason };
@@ -96,15 +97,20 @@ impl Loaded {
         let is_batched = inputs.iter().chain(&outputs).all(|port| port.axes.batch);
         let known_steps = probe.as_ref().map(|probe| probe.span);
         let mut refusal = None;
-        if let Executor::OnnxRuntime(runtime) = executor {
+        if let Executor::OnnxRuntime(runtime) = &options.executor {
             let ports = [&inputs, &outputs];
-            match Self::in_onnx_runtime(runtime, program, &file, probe.as_ref(), ports) {
+            let precision = options.packing.precision;
+            let loaded = match precision == Precision::F32 || !program.has_products {
+                true => Self::in_onnx_runtime(runtime, program, &file, probe.as_ref(), ports),
+                false => Err("its weights are not f32".to_owned()),
+            };
+            match loaded {
                 Ok(loaded) => return Ok(loaded),
                 Err(reason) => refusal = Some(reason),
             }
         }
         if let Some(probe) = &probe
-            && let Some(cut) = cut(&file, probe)
+            && let Some(cut) = cut(&file, probe, options.packing)
         {
             return Ok(Self { refusal, ..Self::in_sections(cut, probe, inputs, outputs) });
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use batchmaker_graph::{Program, RowSpec, SequenceCell};
+use batchmaker_kernels::Packing;
 
 use crate::error::ExecutorError;
 use crate::made_up::made_up;
@@ -35,7 +36,7 @@ pub struct OperatorTimer {
 }
 
 impl OperatorTimer {
-    /// Loads a program over rows, as [`crate::RowProgram::new`].
+    /// Loads a program over rows, as [`crate::RowProgram::new`], its constant matrices packed by `packing`.
     ///
     /// # Errors
     /// [`ExecutorError::Load`] if the executor does not take it, or nothing is known of the lengths that it takes.
@@ -43,8 +44,9 @@ impl OperatorTimer {
         program: &Program,
         inputs: &[RowSpec],
         outputs: &[RowSpec],
+        packing: Packing,
     ) -> Result<Self, ExecutorError> {
-        Self::new(program, Port::of_rows(inputs), Port::of_rows(outputs))
+        Self::new(program, Port::of_rows(inputs), Port::of_rows(outputs), packing)
     }
 
     /// Loads a program over sequences, as [`crate::SequenceProgram::new`].
@@ -55,15 +57,17 @@ impl OperatorTimer {
         cell: &SequenceCell,
         inputs: &[RowSpec],
         outputs: &[RowSpec],
+        packing: Packing,
     ) -> Result<Self, ExecutorError> {
         let inputs = Port::of_sequences(inputs, &cell.inputs);
-        Self::new(&cell.program, inputs, Port::of_sequences(outputs, &cell.outputs))
+        Self::new(&cell.program, inputs, Port::of_sequences(outputs, &cell.outputs), packing)
     }
 
     fn new(
         program: &Program,
         mut inputs: Vec<Port>,
         mut outputs: Vec<Port>,
+        packing: Packing,
     ) -> Result<Self, ExecutorError> {
         let failed = |reason: &str| ExecutorError::Load {
             summary: program.summary.clone(),
@@ -72,7 +76,7 @@ impl OperatorTimer {
         on_large_stack(program, || {
             let (file, probe) = read(program, &mut inputs, &mut outputs)?;
             let probe = probe.ok_or_else(|| failed("it takes none of the lengths tried"))?;
-            let cut = cut_by_operators(&file, &probe);
+            let cut = cut_by_operators(&file, &probe, packing);
             let Cut { program, .. } =
                 cut.ok_or_else(|| failed("it does not run operator by operator"))?;
             Ok(Self { program, inputs, known_steps: probe.span })

@@ -3,7 +3,7 @@
 use batchmaker_graph::{Program, RowSpec, TensorData};
 
 use crate::error::ExecutorError;
-use crate::executor_choice::Executor;
+use crate::executor_choice::{Executor, ProgramOptions};
 use crate::loaded::Loaded;
 use crate::port::Port;
 use crate::tensors::append;
@@ -24,10 +24,10 @@ impl RowProgram {
         inputs: &[RowSpec],
         outputs: &[RowSpec],
     ) -> Result<Self, ExecutorError> {
-        Self::with(program, inputs, outputs, &Executor::Own)
+        Self::with(program, inputs, outputs, &ProgramOptions::default())
     }
 
-    /// As [`Self::new`], run by `executor` if that takes it.
+    /// As [`Self::new`], run as `options` say, as far as their executor takes it.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -35,9 +35,9 @@ impl RowProgram {
         program: &Program,
         inputs: &[RowSpec],
         outputs: &[RowSpec],
-        executor: &Executor,
+        options: &ProgramOptions,
     ) -> Result<Self, ExecutorError> {
-        Loaded::new(program, Port::of_rows(inputs), Port::of_rows(outputs), executor).map(Self)
+        Loaded::new(program, Port::of_rows(inputs), Port::of_rows(outputs), options).map(Self)
     }
 
     /// The executor that runs it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use batchmaker_graph::{RowSpec, SequenceCell, TensorData};
 
 use crate::error::ExecutorError;
-use crate::executor_choice::Executor;
+use crate::executor_choice::{Executor, ProgramOptions};
 use crate::loaded::Loaded;
 use crate::port::Port;
 use crate::threads::ExecutorThreads;
@@ -39,10 +39,10 @@ impl SequenceProgram {
         inputs: &[RowSpec],
         outputs: &[RowSpec],
     ) -> Result<Self, ExecutorError> {
-        Self::with(cell, inputs, outputs, &Executor::Own)
+        Self::with(cell, inputs, outputs, &ProgramOptions::default())
     }
 
-    /// As [`Self::new`], run by `executor` if that takes it.
+    /// As [`Self::new`], run as `options` say, as far as their executor takes it.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -50,11 +50,11 @@ impl SequenceProgram {
         cell: &SequenceCell,
         inputs: &[RowSpec],
         outputs: &[RowSpec],
-        executor: &Executor,
+        options: &ProgramOptions,
     ) -> Result<Self, ExecutorError> {
         let inputs = Port::of_sequences(inputs, &cell.inputs);
         let outputs = Port::of_sequences(outputs, &cell.outputs);
-        Loaded::new(&cell.program, inputs, outputs, executor).map(Self)
+        Loaded::new(&cell.program, inputs, outputs, options).map(Self)
     }
 
     /// The executor that runs it.

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use batchmaker_executor::{ExecutorThreads, OperatorTimer, RowProgram};
-use batchmaker_graph::TensorData;
+use batchmaker_executor::{ExecutorThreads, OperatorTimer, ProgramOptions, RowProgram, packing};
+use batchmaker_graph::{Precision, TensorData};
+use batchmaker_kernels::Isa;
 use rten::{ModelOptions, RunOptions, ThreadPool, Value};
 use rten_onnx::onnx::{AttributeProto, AttributeType};
 use support::{ROWS, Writer, bits, int, ints, part, values};
@@ -368,6 +369,64 @@ fn networks_in_sections_are_those_of_rten() {
     }
 }
 
+/// In every precision, on every instruction set of this machine.
+#[test]
+fn a_row_alone_has_its_bits_in_every_precision() {
+    const ROWS_MAX: usize = 3;
+    let threads = ExecutorThreads::new();
+    let largest = |values: &[f32]| values.iter().fold(1.0_f32, |largest, y| largest.max(y.abs()));
+    for seed in 0..200 {
+        let writer = Network::draw(seed);
+        let (inputs, outputs) = (Writer::rows(&writer.inputs), Writer::rows(&writer.outputs));
+        let data = values(&inputs[0], ROWS_MAX, seed as u32);
+        let n = inputs[0].elements();
+        let mut of_f32: Vec<f32> = Vec::new();
+        for (precision, bound) in
+            [(Precision::F32, 0.0), (Precision::Bf16, 2e-2), (Precision::Int8, 5e-2)]
+        {
+            let mut of_first_isa = Vec::new();
+            for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+                let options = ProgramOptions {
+                    packing: packing(isa, precision),
+                    ..ProgramOptions::default()
+                };
+                let program =
+                    RowProgram::with(&writer.program(), &inputs, &outputs, &options).unwrap();
+                let run = |first: usize, rows: usize| {
+                    program.run(rows, vec![part(&data, first * n, rows * n)], &threads).unwrap()
+                };
+                let what = format!("seed {seed}, {precision}, {isa}");
+                let together = run(0, ROWS_MAX);
+                for row in 0..ROWS_MAX {
+                    let alone = run(row, 1);
+                    for (port, spec) in outputs.iter().enumerate() {
+                        let n = spec.elements();
+                        let of_row = bits(&together[port], row * n, n);
+                        assert_eq!(
+                            bits(&alone[port], 0, n),
+                            of_row,
+                            "{what}, port {port}, row {row}"
+                        );
+                    }
+                }
+                let TensorData::F32(found) = &together[0] else { panic!("floats") };
+                let of_isa = bits(&together[0], 0, found.len());
+                if precision == Precision::F32 && of_f32.is_empty() {
+                    of_f32.clone_from(found);
+                }
+                let differences = found.iter().zip(&of_f32).map(|(a, b)| (a - b).abs());
+                let error = differences.fold(0.0, f32::max) / largest(&of_f32);
+                assert!(error <= bound, "{what}: {error}");
+                if of_first_isa.is_empty() {
+                    of_first_isa = of_isa;
+                } else if precision != Precision::Bf16 {
+                    assert_eq!(of_isa, of_first_isa, "{what}");
+                }
+            }
+        }
+    }
+}
+
 /// Whole numbers from `least` on, below `least + 256`.
 fn bytes(count: usize, seed: usize, least: f32) -> Vec<f32> {
     let byte = |at: usize| (at + seed) * 7919 % 65_537 % 256;
@@ -427,7 +486,9 @@ fn operators_that_kernels_have_are_recognised() {
     for seed in 0..60 {
         let writer = Network::draw(seed);
         let (inputs, outputs) = (Writer::rows(&writer.inputs), Writer::rows(&writer.outputs));
-        let timer = OperatorTimer::of_rows(&writer.program(), &inputs, &outputs).unwrap();
+        let timer =
+            OperatorTimer::of_rows(&writer.program(), &inputs, &outputs, Isa::best().into())
+                .unwrap();
         for operator in timer.run(1, None, 1, &threads).unwrap() {
             assert!(!operator.output.is_empty(), "{}", operator.operators);
             found += &format!("{}\n", operator.operators);

@@ -52,7 +52,7 @@ impl RowSpec {
 pub struct Cell {
     /// The computation of a row.
     pub body: CellBody,
-    /// The precision of the weights of its fused kernels.
+    /// The precision of the weights that it multiplies with.
     pub precision: Precision,
     /// The input ports.
     pub inputs: Vec<RowSpec>,
@@ -399,6 +399,8 @@ pub struct Program {
     pub bytes: Arc<[u8]>,
     /// A line for people: its operators.
     pub summary: String,
+    /// Whether it multiplies with constant matrices, which may be kept in another precision.
+    pub has_products: bool,
 }
 
 /// The key under which the metadata of a program's ONNX file names the outputs, with spaces between them, of products whose
@@ -459,7 +461,7 @@ impl Cell {
         Self { body, precision, inputs, states: Vec::new(), outputs }
     }
 
-    /// Whether a fused kernel multiplies weights in it: others have no precision to choose.
+    /// Whether a fused kernel computes it, or a part of it.
     pub fn is_fused(&self) -> bool {
         let is_fused = |operation: &Operation| !matches!(operation.body, OperationBody::Program(_));
         match &self.body {
@@ -469,10 +471,22 @@ impl Cell {
         }
     }
 
+    /// Whether it multiplies with weights: others have no precision to choose.
+    pub fn has_precisions(&self) -> bool {
+        let has_products = |operation: &Operation| matches!(&operation.body, OperationBody::Program(program) if program.has_products);
+        let in_program = match &self.body {
+            CellBody::Recurrent(_) | CellBody::Tree(_) => false,
+            CellBody::Composite(cell) => cell.operations.iter().any(has_products),
+            CellBody::Program(program) => program.has_products,
+            CellBody::Sequence(sequence) => sequence.program.has_products,
+        };
+        in_program || self.is_fused()
+    }
+
     /// The cell in another precision, where it has one to choose.
     #[must_use]
     pub fn in_precision(mut self, precision: Precision) -> Self {
-        if self.is_fused() {
+        if self.has_precisions() {
             self.precision = precision;
         }
         self

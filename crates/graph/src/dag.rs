@@ -172,7 +172,11 @@ mod tests {
 
     fn cell(inputs: usize) -> Cell {
         let row = || RowSpec::new(ElementType::F32, [1]);
-        let program = Program { bytes: Arc::from([inputs as u8]), summary: String::new() };
+        let program = Program {
+            bytes: Arc::from([inputs as u8]),
+            summary: String::new(),
+            has_products: false,
+        };
         let inputs = vec![row(); inputs];
         let (states, outputs) = (Vec::new(), vec![row()]);
         Cell {

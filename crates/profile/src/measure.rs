@@ -31,7 +31,7 @@ pub type GoOn<'a> = dyn FnMut() -> bool + Send + 'a;
 
 /// The precisions that a cell can be served in.
 pub fn precisions_of(cell: &CellType) -> &'static [Precision] {
-    if cell.cell.is_fused() { &Precision::ALL } else { &[Precision::F32] }
+    if cell.cell.has_precisions() { &Precision::ALL } else { &[Precision::F32] }
 }
 
 /// Whether requests go through a cell step by step: chains, and nodes of trees.

@@ -78,7 +78,7 @@ pub(crate) fn dag(cells: &[CellTypeId], size: u32, rng: &mut Rng) -> CellGraph {
 
 /// A cell type of a number of input ports.
 fn cell(inputs: usize) -> Cell {
-    let program = Program { bytes: Arc::from([]), summary: String::new() };
+    let program = Program { bytes: Arc::from([]), summary: String::new(), has_products: false };
     Cell {
         body: CellBody::Program(program),
         precision: Precision::F32,

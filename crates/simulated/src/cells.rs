@@ -7,7 +7,7 @@ use std::sync::Arc;
 use batchmaker_device::reference::{self, Row};
 use batchmaker_device::{DeviceError, Runner, working_bytes};
 use batchmaker_executor::{
-    BATCH_BYTES_MAX, ExecutorError, ExecutorThreads, RowProgram, SequenceProgram,
+    BATCH_BYTES_MAX, ExecutorError, ExecutorThreads, ProgramOptions, RowProgram, SequenceProgram,
 };
 use batchmaker_graph::{
     Cell, CellBody, CellGraph, CellIdentity, CellPorts, CellType, CellTypeId, CompositeCell,
@@ -115,15 +115,21 @@ impl Cells {
 
 impl Programs {
     fn of(cell: &Cell) -> Result<Self, ExecutorError> {
+        let options = ProgramOptions::in_precision(cell.precision);
         Ok(match &cell.body {
             CellBody::Recurrent(_) | CellBody::Tree(_) => Self::None,
             CellBody::Program(program) => {
-                Self::Rows(RowProgram::new(program, &cell.inputs, &cell.outputs)?)
+                Self::Rows(RowProgram::with(program, &cell.inputs, &cell.outputs, &options)?)
             }
-            CellBody::Sequence(whole) => {
-                Self::Sequences(SequenceProgram::new(whole, &cell.inputs, &cell.outputs)?)
+            CellBody::Sequence(whole) => Self::Sequences(SequenceProgram::with(
+                whole,
+                &cell.inputs,
+                &cell.outputs,
+                &options,
+            )?),
+            CellBody::Composite(composite) => {
+                Self::Operations(operation_programs(composite, &options)?)
             }
-            CellBody::Composite(composite) => Self::Operations(operation_programs(composite)?),
         })
     }
 
@@ -141,14 +147,17 @@ fn address(program: &Program) -> usize {
     program.bytes.as_ptr() as usize
 }
 
-fn operation_programs(cell: &CompositeCell) -> Result<OperationPrograms, ExecutorError> {
+fn operation_programs(
+    cell: &CompositeCell,
+    options: &ProgramOptions,
+) -> Result<OperationPrograms, ExecutorError> {
     let row = |&register: &usize| cell.registers[register].clone();
     let mut programs = HashMap::new();
     for operation in &cell.operations {
         let OperationBody::Program(program) = &operation.body else { continue };
         let inputs: Vec<RowSpec> = operation.reads.iter().flatten().map(row).collect();
         let outputs: Vec<RowSpec> = operation.writes.iter().map(row).collect();
-        let loaded = RowProgram::new(program, &inputs, &outputs)?;
+        let loaded = RowProgram::with(program, &inputs, &outputs, options)?;
         programs.insert(address(program), (loaded, inputs));
     }
     Ok(programs)

@@ -1,6 +1,6 @@
 //! Composite cells: programs, and operations with fused kernels between them.
 
-use batchmaker_executor::{ExecutorError, ExecutorThreads, RowProgram};
+use batchmaker_executor::{Executor, ExecutorError, ExecutorThreads, ProgramOptions, RowProgram};
 use batchmaker_graph::{
     CompositeCell, LinearArgMax, Operation, OperationBody, RowSpec, TensorData, UnknownId,
 };
@@ -64,6 +64,7 @@ impl CompositeProgram {
         config: &CpuConfig,
     ) -> Result<Self, CompositeError> {
         let batch_bytes_max = config.batch_bytes_max;
+        let options = ProgramOptions { executor: Executor::Own, packing };
         let row = |&register: &usize| cell.registers[register].clone();
         let load = |(index, operation): (usize, &Operation)| {
             let Operation { body, reads, writes } = operation;
@@ -71,7 +72,7 @@ impl CompositeProgram {
                 OperationBody::Program(program) => {
                     let inputs: Vec<RowSpec> = reads.iter().flatten().map(row).collect();
                     let outputs: Vec<RowSpec> = writes.iter().map(row).collect();
-                    let program = RowProgram::new(program, &inputs, &outputs)?;
+                    let program = RowProgram::with(program, &inputs, &outputs, &options)?;
                     LoadedBody::Program(Box::new(program.bound_batches(batch_bytes_max)))
                 }
                 OperationBody::Step(step) => {

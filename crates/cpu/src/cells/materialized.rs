@@ -13,7 +13,6 @@ use batchmaker_kernels::KernelError;
 
 use super::composite_chains::{CompositeChains, CompositeResources, CompositeRoster};
 use super::composite_program::{CompositeError, CompositeProgram};
-use super::packing::packing;
 use super::recurrent_chains::{RecurrentChains, RecurrentRoster};
 use super::row_wise::{divide_rows, run_rows};
 use super::sequence_level::{divide_sequences, run_sequences};
@@ -76,7 +75,7 @@ impl MaterializedCell {
         first_token_id: usize,
     ) -> Result<Self, CellError> {
         let cell = &cell_type.cell;
-        let packing = packing(config.isa, cell.precision);
+        let packing = config.packing(cell);
         let inputs = cell.inputs.clone();
         Ok(match &cell.body {
             CellBody::Recurrent(recurrent) => {
@@ -86,14 +85,15 @@ impl MaterializedCell {
                 Self::Tree(Box::new(TreeNodes::new(packing, cell, first_token_id)?))
             }
             CellBody::Program(program) => {
-                let program =
-                    RowProgram::with(program, &cell.inputs, &cell.outputs, &config.executor)?
-                        .bound_batches(config.batch_bytes_max);
+                let options = config.program_options(cell);
+                let program = RowProgram::with(program, &cell.inputs, &cell.outputs, &options)?
+                    .bound_batches(config.batch_bytes_max);
                 Self::RowWise { program: Box::new(program), inputs }
             }
             CellBody::Sequence(sequence) => {
+                let options = config.program_options(cell);
                 let program =
-                    SequenceProgram::with(sequence, &cell.inputs, &cell.outputs, &config.executor)?
+                    SequenceProgram::with(sequence, &cell.inputs, &cell.outputs, &options)?
                         .bound_batches(config.batch_bytes_max);
                 Self::SequenceLevel(Box::new(program))
             }

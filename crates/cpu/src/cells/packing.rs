@@ -1,21 +1,11 @@
 //! The weights of a recurrent cell, packed for the kernels.
 
-use batchmaker_graph::{Precision, RecurrentCell, RecurrentKind, RnnActivation};
+use batchmaker_graph::{RecurrentCell, RecurrentKind, RnnActivation};
 use batchmaker_kernels as kernels;
 use batchmaker_kernels::{
-    GruParameters, Isa, KernelError, LstmParameters, PackedGru, PackedLstm, PackedRnn, Packing,
+    GruParameters, KernelError, LstmParameters, PackedGru, PackedLstm, PackedRnn, Packing,
     Recurrence, Reset, RnnParameters,
 };
-
-/// The packing of a cell whose weights are kept in `precision`, for the kernels of `isa`.
-pub(crate) fn packing(isa: Isa, precision: Precision) -> Packing {
-    let precision = match precision {
-        Precision::F32 => kernels::Precision::F32,
-        Precision::Bf16 => kernels::Precision::Bf16,
-        Precision::Int8 => kernels::Precision::Int8,
-    };
-    Packing { isa, precision }
-}
 
 /// Packs the weights of a recurrent cell.
 pub(crate) fn pack(

@@ -10,7 +10,6 @@ use batchmaker_device::{
 use batchmaker_graph::{CellBody, CellIdentity, CellType, CellTypeId, Precision, RecurrentCell};
 use batchmaker_kernels::KernelError;
 
-use crate::cells::packing::packing;
 use crate::config::CpuConfig;
 use crate::strategies::plan::BatchPlan;
 use crate::threads::cores::pin;
@@ -99,7 +98,7 @@ impl Measuring {
         let (weights, threads) = (w.len() + r.len(), config.threads_per_worker);
         let precision = cell.cell.precision;
         let machine = self.machine(config).ok()?;
-        let flops = MachineModel::flops(packing(config.isa, precision)).ok()?;
+        let flops = MachineModel::flops(config.packing(&cell.cell)).ok()?;
         let bytes = match precision {
             Precision::F32 => 4,
             Precision::Bf16 => 2,
@@ -136,7 +135,7 @@ impl Subject {
         }
         match &cell.cell.body {
             CellBody::Recurrent(recurrent) => {
-                let packing = packing(config.isa, cell.cell.precision);
+                let packing = config.packing(&cell.cell);
                 let probe = Probe::measure(packing, recurrent).map_err(kernel)?;
                 let trial = Trial::new(packing, recurrent).map_err(kernel)?;
                 Ok(Self::Ranked(Box::new((trial, probe))))

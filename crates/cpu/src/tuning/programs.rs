@@ -6,9 +6,8 @@ use batchmaker_device::{BatchSize, DeviceError, Measurement, OperatorMeasurement
 use batchmaker_executor::{
     ExecutorError, ExecutorThreads, OperatorTime, OperatorTimer, SequenceProgram,
 };
-use batchmaker_graph::{CellBody, CellType, Precision};
+use batchmaker_graph::{CellBody, CellType};
 
-use crate::cells::packing::packing;
 use crate::config::CpuConfig;
 use crate::tuning::machine_model::MachineModel;
 
@@ -30,7 +29,8 @@ impl SequenceTimer {
     pub(crate) fn new(config: &CpuConfig, cell: &CellType) -> Option<Result<Self, DeviceError>> {
         let CellBody::Sequence(sequence) = &cell.cell.body else { return None };
         let (inputs, outputs) = (&cell.cell.inputs, &cell.cell.outputs);
-        let program = SequenceProgram::with(sequence, inputs, outputs, &config.executor);
+        let program =
+            SequenceProgram::with(sequence, inputs, outputs, &config.program_options(&cell.cell));
         let threads = ExecutorThreads::with_threads(config.threads_per_worker);
         let program = program.map(|program| program.bound_batches(config.batch_bytes_max));
         Some(program.map(|program| Self { program, threads }).map_err(failed(cell)))
@@ -63,16 +63,17 @@ pub(crate) fn measure_operators(
     batch: BatchSize,
 ) -> Result<Vec<OperatorMeasurement>, DeviceError> {
     let (inputs, outputs) = (&cell.cell.inputs, &cell.cell.outputs);
+    let packing = config.packing(&cell.cell);
     let timer = match &cell.cell.body {
-        CellBody::Program(program) => OperatorTimer::of_rows(program, inputs, outputs),
-        CellBody::Sequence(cell) => OperatorTimer::of_sequences(cell, inputs, outputs),
+        CellBody::Program(program) => OperatorTimer::of_rows(program, inputs, outputs, packing),
+        CellBody::Sequence(cell) => OperatorTimer::of_sequences(cell, inputs, outputs, packing),
         _ => return Ok(Vec::new()),
     };
     let threads = config.threads_per_worker;
     let pool = ExecutorThreads::with_threads(threads);
     let run = |timer: OperatorTimer| timer.run(batch.rows, batch.steps, OPERATOR_RUNS, &pool);
     let times = timer.and_then(run).map_err(failed(cell))?;
-    let flops = MachineModel::flops(packing(config.isa, Precision::F32));
+    let flops = MachineModel::flops(config.isa.into());
     let flops = flops.map_err(|error| DeviceError::Resources(error.to_string()))?;
     let measured = |of: OperatorTime| {
         let bytes = of.bytes as f64 / threads as f64;

@@ -69,7 +69,8 @@ impl SuiteProgram {
                 file(&[sequences()], &[sequences(), floats()], constants, nodes)
             }
         };
-        Program { bytes: bytes.into(), summary: format!("{self:?} of the conformance suite") }
+        let summary = format!("{self:?} of the conformance suite");
+        Program { bytes: bytes.into(), summary, has_products: false }
     }
 
     /// The outputs of one row, or of one sequence.

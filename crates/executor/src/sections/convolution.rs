@@ -134,13 +134,13 @@ impl UnpackedConvolution {
         self.b.iter_mut().zip(shifts).for_each(|(b, shift)| *b += shift);
     }
 
-    /// Packs the weights of the convolution, which ends with an activation.
-    pub(super) fn pack(self, activation: Activation) -> Option<Convolution> {
+    /// Packs the weights of the convolution, which ends with an activation, for the kernels of `isa`.
+    pub(super) fn pack(self, isa: Isa, activation: Activation) -> Option<Convolution> {
         let Self { of_group, groups, windows, factors, spread, w, b } = self;
         let (inputs, outputs) = (of_group * groups, b.len());
         let parameters =
             ConvolutionParameters { inputs, outputs, groups, windows, w: &w, b: Some(&b), factors };
-        let packed = PackedConvolution::new(Isa::best(), parameters).ok()?;
+        let packed = PackedConvolution::new(isa, parameters).ok()?;
         Some(Convolution { packed, spread, activation })
     }
 }

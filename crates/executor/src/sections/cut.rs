@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use batchmaker_graph::BYTE_PRODUCTS;
+use batchmaker_kernels::Packing;
 use rten_onnx::onnx::ModelProto;
 
 use crate::operator::operator;
@@ -16,9 +17,9 @@ use crate::sections::constants::Constants;
 use crate::sections::section_writer::{Cut, Fallbacks, SectionWriter};
 use crate::sections::sorter::{NativeKind, Sorted, Sorter};
 
-/// Cuts the program in `file`. Returns none if it has no convolution, no attention and no product of bytes, or an operator of a fallback section
+/// Cuts the program in `file`, whose constant matrices are packed by `packing`. Returns none if it has no convolution, no attention and no product with one, or an operator of a fallback section
 /// that may compute one row otherwise than several.
-pub(crate) fn cut(file: &ModelProto, probe: &Probe) -> Option<Cut> {
+pub(crate) fn cut(file: &ModelProto, probe: &Probe, packing: Packing) -> Option<Cut> {
     let graph = file.graph.as_ref()?;
     let constants = Constants::of(graph);
     // Looked at first: sorting packs the weights of convolutions.
@@ -44,17 +45,22 @@ pub(crate) fn cut(file: &ModelProto, probe: &Probe) -> Option<Cut> {
     {
         return None;
     }
-    SectionWriter::new(file, &constants).write(graph, native, &fallback, Fallbacks::Whole)
+    SectionWriter::new(file, &constants, packing).write(graph, native, &fallback, Fallbacks::Whole)
 }
 
 /// Cuts the program in `file` so that each operator that rten runs is a section of its own, whatever the bits of a single row.
-pub(crate) fn cut_by_operators(file: &ModelProto, probe: &Probe) -> Option<Cut> {
+pub(crate) fn cut_by_operators(file: &ModelProto, probe: &Probe, packing: Packing) -> Option<Cut> {
     let graph = file.graph.as_ref()?;
     let (constants, byte_products) = (Constants::of(graph), byte_products(file));
     let mut sorter = Sorter::new(graph, &constants, probe, &byte_products);
     graph.node.iter().try_for_each(|node| sorter.add(node, false))?;
     let Sorted { native, fallback } = sorter.finish(graph);
-    SectionWriter::new(file, &constants).write(graph, native, &fallback, Fallbacks::OneOperator)
+    SectionWriter::new(file, &constants, packing).write(
+        graph,
+        native,
+        &fallback,
+        Fallbacks::OneOperator,
+    )
 }
 
 /// Whether a program has products whose factors are bytes.

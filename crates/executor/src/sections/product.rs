@@ -1,7 +1,8 @@
 //! Products with weights.
 
 use batchmaker_kernels::{
-    Activation, ConvolutionParameters, Epilogue, Factors, Images, Isa, PackedConvolution, Window,
+    Activation, ConvolutionParameters, Epilogue, Factors, Images, PackedConvolution, Packing,
+    Window,
 };
 use rten::Value;
 use rten_tensor::prelude::*;
@@ -19,8 +20,9 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// The product of `factors` with weights `[inputs, outputs]`; `b` is added to each row.
+    /// The product of `factors` with weights `[inputs, outputs]`, packed by `packing`; `b` is added to each row.
     pub(super) fn new(
+        packing: Packing,
         &[inputs, outputs]: &[usize; 2],
         w: &[f32],
         b: Option<&[f32]>,
@@ -34,7 +36,7 @@ impl Product {
         let windows = [Window::POINT; 2];
         let parameters =
             ConvolutionParameters { inputs, outputs, groups: 1, windows, w: &turned, b, factors };
-        let packed = PackedConvolution::new(Isa::best(), parameters).ok()?;
+        let packed = PackedConvolution::new(packing, parameters).ok()?;
         Some(Self { packed, inputs, activation })
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use batchmaker_kernels::Packing;
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
 use crate::memory_plan::NATIVE_ATTENTION;
@@ -46,6 +47,8 @@ enum Layout {
 pub(super) struct SectionWriter<'a> {
     file: &'a ModelProto,
     constants: &'a Constants<'a>,
+    /// How products with constant matrices are packed; convolutions, for the same instructions in f32.
+    packing: Packing,
     /// The number of each tensor by its name and layout.
     names: BTreeMap<(String, Layout), usize>,
     sections: Vec<Section>,
@@ -58,10 +61,15 @@ pub(super) struct SectionWriter<'a> {
 
 impl<'a> SectionWriter<'a> {
     /// A writer for the program in `file`.
-    pub(super) fn new(file: &'a ModelProto, constants: &'a Constants<'a>) -> Self {
+    pub(super) fn new(
+        file: &'a ModelProto,
+        constants: &'a Constants<'a>,
+        packing: Packing,
+    ) -> Self {
         Self {
             file,
             constants,
+            packing,
             names: BTreeMap::new(),
             sections: Vec::new(),
             tensors: 0,
@@ -198,13 +206,14 @@ impl<'a> SectionWriter<'a> {
         let operators = kind.describe(&activation, inputs.len());
         let (kind, scratch_bytes) = match kind {
             NativeKind::Convolution(convolution) => {
-                let convolution = convolution.pack(activation)?;
+                let convolution = convolution.pack(self.packing.isa, activation)?;
                 let scratch_bytes = convolution.scratch_bytes();
                 (SectionKind::Convolution(convolution), scratch_bytes)
             }
             NativeKind::Product { shape, weights, bias, factors } => {
                 let bias = bias.as_deref();
-                let product = Product::new(&shape, &weights, bias, factors, activation)?;
+                let product =
+                    Product::new(self.packing, &shape, &weights, bias, factors, activation)?;
                 let scratch_bytes = product.scratch_bytes();
                 (SectionKind::Product(product), scratch_bytes)
             }

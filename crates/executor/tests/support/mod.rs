@@ -146,7 +146,7 @@ impl Writer {
             ..ModelProto::default()
         };
         let bytes = model.write_buf().unwrap().into();
-        Program { bytes, summary: "test".to_owned() }
+        Program { bytes, summary: "test".to_owned(), has_products: true }
     }
 
     pub(crate) fn sequence_cell(&self) -> SequenceCell {

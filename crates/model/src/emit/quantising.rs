@@ -48,5 +48,5 @@ pub(super) fn quantising_program(elements: usize) -> Program {
     let quantised = op("Mul", &[&centred, &scale]);
     writer.node("Identity", vec![quantised], vec!["out0".to_owned()], Vec::new());
     writer.output("out0", &row);
-    Program { bytes: writer.finish(), summary: "quantised".to_owned() }
+    writer.finish("quantised".to_owned())
 }

@@ -4,7 +4,7 @@
 //! Inputs are `in0`, `in1`, …, outputs `out0`, `out1`, …: `[rows, elements]`, or `[rows]`
 //! for one integer a row. Everything between is renumbered.
 
-use batchmaker_graph::{Cell, CellBody, Precision, Program, RowSpec};
+use batchmaker_graph::{Cell, CellBody, Precision, RowSpec};
 
 use crate::analysis::references::row_of;
 use crate::analysis::state::Analysis;
@@ -63,7 +63,7 @@ pub(crate) fn compile(analysis: &Analysis, segment: &Segment) -> Cell {
         }
         writer.output(&name, row);
     }
-    let program = Program { bytes: writer.finish(), summary: summary.join(", ") };
+    let program = writer.finish(summary.join(", "));
     Cell {
         body: CellBody::Program(program),
         precision: Precision::F32,

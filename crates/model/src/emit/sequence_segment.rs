@@ -4,7 +4,7 @@
 //! axes. Inside, operators want it under dimensions of their own; what lies between is reshaping and
 //! transposing.
 
-use batchmaker_graph::{Cell, CellBody, PortAxes, Precision, Program, RowSpec, SequenceCell};
+use batchmaker_graph::{Cell, CellBody, PortAxes, Precision, RowSpec, SequenceCell};
 use rten_onnx::onnx::{Dimension, ValueInfoProto};
 
 use crate::analysis::references::row_of;
@@ -13,6 +13,7 @@ use crate::analysis::value::{Domain, Scope, Source, ValueRef};
 use crate::data::dim::{Dim, Factor};
 use crate::data::symbol::{BATCH, Windows};
 use crate::emit::builder::Builder;
+use crate::emit::writer::Writer;
 use crate::emit::writer::value_info;
 use crate::error::Diagnostic;
 use crate::partition::segment::{Cut, Segment};
@@ -38,7 +39,7 @@ pub(crate) fn compile(analysis: &Analysis, segment: &Segment) -> Result<Cell, St
     let mut builder = Builder::new(analysis);
     let mut cell = Cell {
         precision: Precision::F32,
-        body: CellBody::Program(Program { bytes: Vec::new().into(), summary: String::new() }),
+        body: CellBody::Program(Writer::default().finish(String::new())),
         inputs: Vec::new(),
         states: Vec::new(),
         outputs: Vec::new(),
@@ -76,7 +77,7 @@ pub(crate) fn compile(analysis: &Analysis, segment: &Segment) -> Result<Cell, St
         outputs.push(axes);
         cell.outputs.push(row);
     }
-    let program = Program { bytes: builder.writer.finish(), summary: summary.join(", ") };
+    let program = builder.writer.finish(summary.join(", "));
     cell.body = CellBody::Sequence(SequenceCell { program, inputs, outputs });
     Ok(cell)
 }

@@ -39,7 +39,7 @@ pub(crate) fn step_program(recurrent: &OperatorStep, given: &[bool]) -> Option<P
         step.writer.output(&format!("out{port}"), &row);
     }
     let summary = format!("{} ({})", recurrent.operator(), rule.show());
-    Some(Program { bytes: step.writer.finish(), summary })
+    Some(step.writer.finish(summary))
 }
 
 struct Step<'a> {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use batchmaker_graph::{BYTE_PRODUCTS, ElementType, RowSpec};
+use batchmaker_graph::{BYTE_PRODUCTS, ElementType, Program, RowSpec};
 use rten_onnx::onnx::{
     AttributeProto, DataType, Dimension, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
-    StringStringEntryProto, TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
+    StringStringEntryProto, TensorProto, TensorShapeProto, TypeProto, TypeProtoTensor,
+    ValueInfoProto,
 };
 
 use crate::analysis::operator::ExecutorForm;
@@ -65,8 +65,25 @@ impl Writer {
         self.graph
     }
 
-    /// The program.
-    pub(crate) fn finish(self) -> Arc<[u8]> {
+    /// Whether an operator multiplies with a constant matrix. Products of bytes are computed as bytes anyway.
+    fn has_products(&self) -> bool {
+        let is_matrix = |name: &str| {
+            let of_name = |tensor: &&TensorProto| tensor.name.as_deref() == Some(name);
+            let constant = self.graph.initializer.iter().find(of_name);
+            constant.is_some_and(|constant| {
+                constant.dims.len() == 2 && constant.data_type == Some(DataType::FLOAT)
+            })
+        };
+        self.graph.node.iter().any(|node| {
+            node.op_type.as_deref() == Some("MatMul")
+                && node.input.get(1).is_some_and(|name| is_matrix(name))
+                && !node.output.iter().any(|name| self.byte_products.contains(name))
+        })
+    }
+
+    /// The program, and what `summary` says of it.
+    pub(crate) fn finish(self, summary: String) -> Program {
+        let has_products = self.has_products();
         let byte_products = (!self.byte_products.is_empty()).then(|| StringStringEntryProto {
             key: Some(BYTE_PRODUCTS.to_owned()),
             value: Some(self.byte_products.join(" ")),
@@ -78,7 +95,8 @@ impl Writer {
             opset_import: vec![OperatorSetIdProto { domain: None, version: Some(PROGRAM_OPSET) }],
             ..ModelProto::default()
         };
-        model.write_buf().expect("writing to memory does not fail").into()
+        let bytes = model.write_buf().expect("writing to memory does not fail").into();
+        Program { bytes, summary, has_products }
     }
 
     /// A name that is not taken.

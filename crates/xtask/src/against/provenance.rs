@@ -84,7 +84,7 @@ impl Cells {
 
     /// Whether any of them has a precision to choose.
     pub(crate) fn have_precisions(&self) -> bool {
-        self.0.values().any(Cell::is_fused)
+        self.0.values().any(Cell::has_precisions)
     }
 
     /// The claim for each output of a request, by name.

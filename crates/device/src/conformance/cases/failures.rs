@@ -155,8 +155,11 @@ fn rows(subject: &dyn Subject, failing: i64) -> Check {
 /// A cell whose program is no ONNX file is refused. Its id may stand for a cell that can be run later.
 fn refused(subject: &dyn Subject) -> Check {
     let mut harness = Harness::new(subject, Vec::new())?;
-    let program =
-        Program { bytes: b"no ONNX file".to_vec().into(), summary: "no program".to_owned() };
+    let program = Program {
+        bytes: b"no ONNX file".to_vec().into(),
+        summary: "no program".to_owned(),
+        has_products: false,
+    };
     let bad = Cell { body: CellBody::Program(program), ..cells::program(SuiteProgram::Add) };
     let id = CellTypeId(0);
     match harness.device.materialize(id, &cell_type("bad", &bad)) {

@@ -42,7 +42,7 @@ pub(super) fn cases() -> Vec<Case> {
             let has_equations = matches!(cell.cell().body, CellBody::Recurrent(_));
             // No output shows the values between the operators of a composite cell: only bits are
             // compared.
-            if !cell.cell().is_fused() {
+            if !cell.cell().has_precisions() {
                 continue;
             }
             let what = if has_equations { "" } else { ", bits" };
