@@ -4,14 +4,15 @@
 //! f32:    sum over k of w[k] x[k]
 //! bf16:   both rounded to bfloat16, to nearest even; what is subnormal there is 0
 //! int8:   both rounded to whole multiples of a scale, to nearest even:
-//!         of a weight the largest magnitude in its row / 127, of an input that in the vector / 127
+//!         of a weight the largest magnitude in its row / 127, of an input the distance from the least to the greatest of the
+//!         vector and 0 / 255
 //! ```
 
 use std::borrow::Cow;
 
 use batchmaker_graph::Precision;
 
-/// Below this largest magnitude all numbers of a row count as zeros in int8.
+/// Below this largest magnitude, or distance, all numbers of a row count as zeros in int8.
 const LEAST: f32 = 1e-30;
 
 /// A vector that rows of matrices are multiplied with.
@@ -25,6 +26,7 @@ impl<'a> Operand<'a> {
     pub(super) fn new(precision: Precision, x: &'a [f64]) -> Self {
         let values = match precision {
             Precision::F32 => Cow::Borrowed(x),
+            Precision::Int8 => Cow::Owned(in_span(x.iter().map(|&x| x as f32))),
             _ => Cow::Owned(rounded(precision, x.iter().map(|&x| x as f32))),
         };
         Self { precision, values }
@@ -76,7 +78,21 @@ pub(super) fn bias(b: Option<&[f32]>, row: usize) -> f64 {
     b.map_or(0.0, |b| f64::from(b[row]))
 }
 
-/// The values rounded by a precision, in f32 arithmetic as the precision defines it.
+/// The elements of an input as int8 rounds them, in f32 arithmetic.
+fn in_span(values: impl Iterator<Item = f32> + Clone) -> Vec<f64> {
+    let least = values.clone().fold(0.0, f32::min);
+    let greatest = values.clone().fold(0.0, f32::max);
+    if greatest - least < LEAST {
+        return values.map(|_| 0.0).collect();
+    }
+    let scale = greatest / 255.0 - least / 255.0;
+    let factor = 1.0 / scale;
+    let zero_point = (-least * factor).round_ties_even().clamp(0.0, 255.0);
+    let byte = |value: f32| ((value * factor).round_ties_even() + zero_point).clamp(0.0, 255.0);
+    values.map(|value| f64::from(byte(value) - zero_point) * f64::from(scale)).collect()
+}
+
+/// The weights of a row, or the elements of an input in bfloat16, rounded by a precision, in f32 arithmetic as the precision defines it.
 fn rounded(precision: Precision, values: impl Iterator<Item = f32> + Clone) -> Vec<f64> {
     match precision {
         Precision::F32 => values.map(f64::from).collect(),
@@ -115,6 +131,10 @@ mod tests {
         let int8 = rounded(Precision::Int8, [0.5, -2.0, 1.0, 0.0].into_iter());
         assert_eq!(int8, [32.0, -127.0, 64.0, 0.0].map(|byte| byte * scale));
         assert_eq!(rounded(Precision::Int8, [1e-38, 0.0].into_iter()), [0.0, 0.0]);
+        let scale = f64::from(1.55_f32 / 255.0 + 1.0 / 255.0);
+        let of_span = in_span([-1.0, 0.5, 1.55].into_iter());
+        assert_eq!(of_span, [-100.0, 50.0, 155.0].map(|byte| byte * scale));
+        assert_eq!(in_span([1e-38, 0.0].into_iter()), [0.0, 0.0]);
     }
 
     #[test]

@@ -13,9 +13,9 @@ pub enum Precision {
     /// Weights, inputs and states of a product rounded to bfloat16 (8 bits of fraction), to nearest
     /// even; products and sums in f32.
     Bf16,
-    /// Weights as signed bytes with a scale for each row of the operator's matrix, inputs and states
-    /// as signed bytes with a scale for each row of the batch (the largest magnitude is 127 in both);
-    /// sums are exact.
+    /// Weights as signed bytes with a scale for each row of the operator's matrix (the largest magnitude is 127), inputs and states as
+    /// unsigned bytes with a scale and a byte of 0 for each row of the batch (the least and the greatest of its elements and 0 are 255
+    /// apart); sums are exact.
     Int8,
 }
 

@@ -5,7 +5,7 @@ use super::kernels::{Kernel, Layer, Memory, run_whole};
 use super::random::Random;
 use crate::packing::reduced::{Format, Instructions, Reduced};
 use crate::packing::target::Target;
-use crate::products::reduced::round::{bf16, scale_of, to_byte};
+use crate::products::reduced::round::{SpanScale, bf16, scale_of, to_byte};
 
 fn is_by_tiles(target: Target) -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -75,15 +75,15 @@ fn int8_sums_are_exact() {
             let memories = memories(&*kernel, 4, rows);
             for (memory, actual) in memories.iter().zip(outputs(&*kernel, &memories)) {
                 let x = &memory.inputs[0];
-                let (x_scale, x_factor) = scale_of(largest(x).to_bits());
+                let of_x = SpanScale::of(x);
                 for (unit, &actual) in actual.iter().enumerate() {
                     let weights = &linear.w[unit * input..][..input];
                     let (scale, factor) = scale_of(largest(weights).to_bits());
                     let products = weights.iter().zip(x);
-                    let sum: i32 =
-                        products.map(|(&w, &x)| to_byte(w, factor) * to_byte(x, x_factor)).sum();
+                    let of_x_byte = |x: f32| (of_x.byte(x) - of_x.zero_point) as i32;
+                    let sum: i32 = products.map(|(&w, &x)| to_byte(w, factor) * of_x_byte(x)).sum();
                     let bias = linear.b.as_ref().map_or(0.0, |b| b[unit]);
-                    let expected = (sum as f32).mul_add(x_scale * scale, bias);
+                    let expected = (sum as f32).mul_add(of_x.scale * scale, bias);
                     assert_eq!(actual, expected, "{target:?} [{input}, {units}] {unit}");
                 }
             }

@@ -11,8 +11,8 @@ pub(super) const TILE_GROUPS: usize = 16;
 /// The bytes that the elements of an input row are rounded to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum InputBytes {
-    /// -127 to 127; 127 stands for the largest magnitude in the row.
-    Signed,
+    /// 0 to 255, by a [`SpanScale`](super::round::SpanScale).
+    OfSpan,
     /// 0 to 255, by an [`UnsignedScale`](super::round::UnsignedScale).
     Unsigned,
     /// Elements are whole numbers from -255 to 255, at most 255 apart. 1 stands for 1, or for the element behind the row.
@@ -121,7 +121,7 @@ impl ReducedMatrix {
             Format::Int8 => (Some(row(scales)), Some(row(column_sums))),
         };
         let offsets = offsets.iter().any(|offset| offset.to_bits() != 0).then(|| row(offsets));
-        let input_bytes = given.map_or(InputBytes::Signed, |given| given.inputs);
+        let input_bytes = given.map_or(InputBytes::OfSpan, |given| given.inputs);
         Self {
             reduced,
             inputs,

@@ -4,15 +4,12 @@
 use std::cell::RefCell;
 
 use super::matrix::{InputBytes, ReducedMatrix};
-use super::round::{UnsignedScale, bf16, largest_magnitude, round_to_bf16, scale_of, to_byte};
+use super::round::{SpanScale, UnsignedScale, bf16, round_to_bf16};
 use crate::packing::lines::{LINE_LEN, Lines};
 use crate::packing::reduced::{Format, InputForm};
 use crate::products::panel_product::ProductRow;
 use crate::products::tiling::ROWS_MAX;
 use crate::simd::operations::{Simd, SimdOp};
-
-/// The number added to a signed byte that is multiplied as an unsigned one: the byte of 0.
-const SIGNED_ZERO_POINT: i32 = 128;
 
 thread_local! {
     /// Buffers that no operand holds.
@@ -144,7 +141,7 @@ impl SimdOp for Fill<'_> {
                             };
                             fill_whole(from, to, form, scale)
                         }
-                        InputBytes::Signed => fill_signed(from, to, form),
+                        InputBytes::OfSpan => fill_span(from, to, form),
                         InputBytes::Unsigned => fill_unsigned(from, to, form),
                     };
                     buffer.scales[at] = filled.scale;
@@ -196,14 +193,16 @@ struct RowForm {
     has_offsets: bool,
 }
 
-/// Fills a row with signed bytes.
+/// Fills a row with unsigned bytes, as many as lie between its least and its greatest element.
 #[inline(always)]
-fn fill_signed(from: &[f32], to: &mut [f32], form: RowForm) -> Filled {
-    let (scale, factor) = scale_of(largest_magnitude(from));
-    fill_bytes(from, to, form, (scale, SIGNED_ZERO_POINT), |value| to_byte(value, factor))
+fn fill_span(from: &[f32], to: &mut [f32], form: RowForm) -> Filled {
+    let scale = SpanScale::of(from);
+    // SAFETY: a byte less a byte is a whole number within -255 and 255.
+    let whole = |value: f32| unsafe { (scale.byte(value) - scale.zero_point).to_int_unchecked() };
+    fill_bytes(from, to, form, (scale.scale, scale.zero_point as i32), whole)
 }
 
-/// As [`fill_signed`], with unsigned bytes.
+/// As [`fill_span`], as the ONNX operator `DynamicQuantizeLinear` rounds.
 #[inline(always)]
 fn fill_unsigned(from: &[f32], to: &mut [f32], form: RowForm) -> Filled {
     let scale = UnsignedScale::of(from);
@@ -212,7 +211,7 @@ fn fill_unsigned(from: &[f32], to: &mut [f32], form: RowForm) -> Filled {
     fill_bytes(from, to, form, (scale.scale, scale.zero_point as i32), whole)
 }
 
-/// As [`fill_signed`], with whole numbers, of which 1 stands for `scale`.
+/// As [`fill_span`], with whole numbers, of which 1 stands for `scale`.
 #[inline(always)]
 fn fill_whole(from: &[f32], to: &mut [f32], form: RowForm, scale: f32) -> Filled {
     const SPAN: f32 = 255.0;

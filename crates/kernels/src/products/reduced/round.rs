@@ -92,6 +92,51 @@ fn in_byte(value: f32) -> f32 {
     value.max(0.0).min(UNSIGNED_MAX)
 }
 
+/// What unsigned bytes stand for among the numbers of a row: the difference of two that follow each other, its inverse, and the byte of 0.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct SpanScale {
+    pub(crate) scale: f32,
+    factor: f32,
+    pub(crate) zero_point: f32,
+}
+
+impl SpanScale {
+    /// The scale of which the least and the greatest of `values` and 0 are 255 apart: 0 where all are zero, NaN where one is not finite.
+    #[inline(always)]
+    pub(crate) fn of(values: &[f32]) -> Self {
+        /// Whole numbers in the order of the numbers that have these bits; a NaN's are beyond those of infinity. Its own inverse.
+        #[inline(always)]
+        fn ordered(bits: u32) -> i32 {
+            let bits = bits as i32;
+            bits ^ ((bits >> 31) & 0x7fff_ffff)
+        }
+        let (mut least, mut greatest) = (0, 0);
+        for value in values {
+            let at = ordered(value.to_bits());
+            (least, greatest) = (least.min(at), greatest.max(at));
+        }
+        let [least, greatest] =
+            [least, greatest].map(|at| f32::from_bits(ordered(at as u32) as u32));
+        // Each by itself: their difference might overflow.
+        let scale = greatest / UNSIGNED_MAX - least / UNSIGNED_MAX;
+        if !scale.is_finite() {
+            Self { scale: f32::NAN, factor: 0.0, zero_point: 0.0 }
+        } else if greatest - least < LEAST {
+            Self { scale: 0.0, factor: 0.0, zero_point: 0.0 }
+        } else {
+            let factor = 1.0 / scale;
+            Self { scale, factor, zero_point: in_byte((-least * factor).round_ties_even()) }
+        }
+    }
+
+    /// `value` as an unsigned byte, to nearest even; that of 0 where the scale is 0 or NaN.
+    #[inline(always)]
+    pub(crate) fn byte(self, value: f32) -> f32 {
+        let scaled = if self.factor == 0.0 { 0.0 } else { value * self.factor };
+        in_byte(scaled.round_ties_even() + self.zero_point)
+    }
+}
+
 /// A weight as the whole number that it is times `scale`.
 #[inline(always)]
 pub(crate) fn whole(value: f32, scale: f32) -> i32 {
@@ -141,6 +186,28 @@ mod tests {
         let largest = f32::MAX;
         let (_, factor) = scale_of(largest_magnitude(&[largest]));
         assert_eq!(to_byte(largest, factor), 127);
+    }
+
+    #[test]
+    fn bytes_between_the_least_and_the_greatest() {
+        let of = |values: &[f32]| {
+            let scale = SpanScale::of(values);
+            let bytes: Vec<f32> = values.iter().map(|&value| scale.byte(value)).collect();
+            (scale.scale, scale.zero_point, bytes)
+        };
+        assert_eq!(
+            of(&[-1.0, 0.5, 1.55]),
+            (1.55 / 255.0 + 1.0 / 255.0, 100.0, vec![0.0, 150.0, 255.0])
+        );
+        assert_eq!(of(&[1.0, 2.55, 0.0]).1, 0.0, "a row without negative numbers");
+        assert_eq!(of(&[-2.55, -1.0]).2, [0.0, 155.0]);
+        assert_eq!(of(&[0.0, -1e-38]), (0.0, 0.0, vec![0.0, 0.0]));
+        assert_eq!(of(&[f32::MAX, -f32::MAX]).2, [255.0, 0.0]);
+        for bad in [f32::NAN, f32::INFINITY, -f32::NAN, f32::NEG_INFINITY] {
+            let (scale, zero_point, bytes) = of(&[1.0, bad]);
+            assert!(scale.is_nan());
+            assert_eq!((zero_point, bytes), (0.0, vec![0.0, 0.0]));
+        }
     }
 
     #[test]
