@@ -113,7 +113,11 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     }
     if let Some(rows) = args.operators {
         let batch = BatchSize { rows: rows as usize, steps: args.steps };
-        print_operators(&device, &cells, batch)?;
+        let chosen = |(name, cell): (&String, &CellType)| {
+            let precision = of_model.cells.get(name).map_or(Precision::F32, CellProfile::precision);
+            (name.clone(), in_precision(cell, precision))
+        };
+        print_operators(&device, &cells.iter().map(chosen).collect(), batch)?;
     }
     Ok(())
 }

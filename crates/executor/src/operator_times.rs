@@ -24,6 +24,8 @@ pub struct OperatorTime {
     pub time: Duration,
     /// Multiplications and additions of a run; 0 of operators whose work this crate does not know.
     pub operations: u64,
+    /// Whether the multiplications are in the precision that was asked for; otherwise they are in f32.
+    pub is_reduced: bool,
     /// Bytes of the weights, and of the tensors that are read and written.
     pub bytes: u64,
 }
@@ -114,6 +116,7 @@ impl OperatorTimer {
             output: of.name.output.clone(),
             time: median(at),
             operations: of.operations,
+            is_reduced: of.is_reduced,
             bytes: of.bytes,
         };
         Ok(last.iter().enumerate().map(operator).collect())

@@ -73,12 +73,15 @@ pub(crate) fn measure_operators(
     let pool = ExecutorThreads::with_threads(threads);
     let run = |timer: OperatorTimer| timer.run(batch.rows, batch.steps, OPERATOR_RUNS, &pool);
     let times = timer.and_then(run).map_err(failed(cell))?;
-    let flops = MachineModel::flops(config.isa.into());
-    let flops = flops.map_err(|error| DeviceError::Resources(error.to_string()))?;
+    let flops = [config.isa.into(), packing].map(MachineModel::flops);
+    let [of_f32, of_reduced] =
+        flops.map(|flops| flops.map_err(|error| DeviceError::Resources(error.to_string())));
+    let (of_f32, of_reduced) = (of_f32?, of_reduced?);
     let measured = |of: OperatorTime| {
         let bytes = of.bytes as f64 / threads as f64;
         let of_memory =
             if bytes > 0.0 { bytes / machine.bandwidth(bytes, threads > 1) } else { 0.0 };
+        let flops = if of.is_reduced { of_reduced } else { of_f32 };
         let of_arithmetic = of.operations as f64 / (flops * threads as f64);
         OperatorMeasurement {
             operators: of.operators,

@@ -2,7 +2,7 @@
 
 use batchmaker_kernels::{
     Activation, ConvolutionParameters, Epilogue, Factors, Images, PackedConvolution, Packing,
-    Window,
+    Precision, Window,
 };
 use rten::Value;
 use rten_tensor::prelude::*;
@@ -16,6 +16,7 @@ pub(super) struct Product {
     /// Rows are pixels.
     packed: PackedConvolution,
     inputs: usize,
+    is_reduced: bool,
     activation: Activation,
 }
 
@@ -37,12 +38,18 @@ impl Product {
         let parameters =
             ConvolutionParameters { inputs, outputs, groups: 1, windows, w: &turned, b, factors };
         let packed = PackedConvolution::new(packing, parameters).ok()?;
-        Some(Self { packed, inputs, activation })
+        let is_reduced = packing.precision != Precision::F32 && factors == Factors::Any;
+        Some(Self { packed, inputs, is_reduced, activation })
     }
 
     /// Bytes that a run needs beside its tensors.
     pub(super) fn scratch_bytes(&self) -> usize {
         self.packed.scratch_bytes()
+    }
+
+    /// Whether its weights are in another precision than f32.
+    pub(super) fn is_reduced(&self) -> bool {
+        self.is_reduced
     }
 
     /// Multiplications for an element of the output, and bytes of weights.

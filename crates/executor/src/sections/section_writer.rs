@@ -203,7 +203,7 @@ impl<'a> SectionWriter<'a> {
             }
             _ => self.plan("Native", &named, (&output, layout)),
         }
-        let operators = kind.describe(&activation, inputs.len());
+        let operators = kind.describe(self.packing.precision, &activation, inputs.len());
         let (kind, scratch_bytes) = match kind {
             NativeKind::Convolution(convolution) => {
                 let convolution = convolution.pack(self.packing.isa, activation)?;

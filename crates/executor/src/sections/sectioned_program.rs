@@ -56,6 +56,8 @@ pub(crate) struct SectionTime<'a> {
     pub(crate) time: Duration,
     /// Its multiplications and additions; none of operators that rten runs.
     pub(crate) operations: u64,
+    /// Whether its weights are in another precision than f32.
+    pub(crate) is_reduced: bool,
     /// Bytes of its weights and of the tensors that it reads and writes.
     pub(crate) bytes: u64,
 }
@@ -185,7 +187,9 @@ impl Section {
         };
         let operations = written / size_of::<f32>() as u64 * 2 * for_element;
         let bytes = read + written + weights;
-        Ok((outputs, SectionTime { name: &self.name, time, operations, bytes }))
+        let is_reduced =
+            matches!(&self.kind, SectionKind::Product(product) if product.is_reduced());
+        Ok((outputs, SectionTime { name: &self.name, time, operations, is_reduced, bytes }))
     }
 
     fn run(

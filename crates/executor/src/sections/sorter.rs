@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use batchmaker_kernels::{Activation, Factors};
+use batchmaker_kernels::{Activation, Factors, Precision};
 use rten_onnx::onnx::{GraphProto, NodeProto};
 
 use crate::growth::Growth;
@@ -93,16 +93,27 @@ impl NativeKind {
         !matches!(self, Self::Product { .. } | Self::Softmax | Self::Attention(_) | Self::Guard(..))
     }
 
-    /// Its operators, for people. `reads` is the number of tensors that it reads.
-    pub(super) fn describe(&self, activation: &Activation, reads: usize) -> String {
+    /// Its operators, for people. `precision` is that of constant matrices, `reads` the number of tensors that it reads.
+    pub(super) fn describe(
+        &self,
+        precision: Precision,
+        activation: &Activation,
+        reads: usize,
+    ) -> String {
         let mut text = match self {
             Self::Convolution(convolution) => {
                 let residual = if reads > 1 { ", Add" } else { "" };
                 format!("{convolution}{residual}")
             }
-            Self::Product { shape: [inputs, outputs], bias, .. } => {
+            Self::Product { shape: [inputs, outputs], bias, factors, .. } => {
                 let bias = if bias.is_some() { ", Add" } else { "" };
-                format!("MatMul {inputs} to {outputs}{bias}")
+                let numbers = match (factors, precision) {
+                    (Factors::Bytes, _) => " of bytes",
+                    (Factors::Any, Precision::F32) => "",
+                    (Factors::Any, Precision::Bf16) => " in bf16",
+                    (Factors::Any, Precision::Int8) => " in int8",
+                };
+                format!("MatMul{numbers} {inputs} to {outputs}{bias}")
             }
             Self::Pool(_) => "Pool".to_owned(),
             Self::Concat => "Concat".to_owned(),

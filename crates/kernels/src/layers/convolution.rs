@@ -7,8 +7,8 @@
 //!
 //! **Order.** A window's elements, its taps row by row and the channels of each, are divided into parts of at most 256. The sum of
 //! the first part starts from the bias; each takes its elements in ascending order, one fused multiply-add each, and is then added
-//! to those before. So rounding errors grow with the number of parts, not with that of elements. A sum of
-//! products of bytes is exact, and has one part. Neither the number of images nor an image's place among them changes a bit.
+//! to those before. So rounding errors grow with the number of parts, not with that of elements. Where weights are bfloat16 or bytes
+//! there is one part, as in recurrent cells. Neither the number of images nor an image's place among them changes a bit.
 //!
 //! **Windows.** Weights of f32 are multiplied with windows where these lie (`window_product.rs`). Where weights are bfloat16 or bytes,
 //! windows are copied a block at a time, as many as stay in a second-level cache; a window that lies in memory as it is (one tap, or one row
@@ -490,15 +490,10 @@ fn products(
             Factors::Bytes => PackedLinear::of_bytes(target, parameters),
         }
     };
-    let parts = match factors {
-        Factors::Any => parts(length),
-        // Both factors may be 255.
-        Factors::Bytes => {
-            let count = length.div_ceil(INT8_INPUTS_MAX / 2).max(1);
-            (0..count).map(|at| length * at / count..length * (at + 1) / count).collect()
-        }
-    };
-    parts.into_iter().enumerate().map(part).collect()
+    // Of bytes, both factors may be 255.
+    let count = length.div_ceil(INT8_INPUTS_MAX / 2).max(1);
+    let parts = (0..count).map(|at| length * at / count..length * (at + 1) / count);
+    parts.enumerate().map(part).collect()
 }
 
 /// Windows that are computed together.
