@@ -290,7 +290,7 @@ impl Network {
         let last = all.last().unwrap();
         let elements = last.channels * last.size[0] * last.size[1];
         let flat = writer.reshape(&last.name, &[-1, elements as i64]);
-        let y = match seed % 3 {
+        let y = match seed % 4 {
             0 => {
                 // A bias that gives the sums an axis more.
                 let (w, b) = (writer.weights(&[elements, 7]), writer.weights(&[1, 1, 7]));
@@ -310,6 +310,7 @@ impl Network {
                 let axes = writer.ints(&[2]);
                 writer.op("ReduceSum", &[&sum, &axes], vec![int("keepdims", 0)])
             }
+            2 => transformer_block(&mut writer, &flat, elements, seed / 4 % 5),
             _ => writer.linear(&flat, elements, 7),
         };
         writer.output(&y, batchmaker_graph::ElementType::F32, ROWS, &[7]);
@@ -318,6 +319,46 @@ impl Network {
         writer.output(&middle.name, batchmaker_graph::ElementType::F32, ROWS, &row);
         writer
     }
+}
+
+/// `LayerNormalization(GELU(x) W + x)` of a product x, with the GELU written in one of five forms.
+fn transformer_block(writer: &mut Writer, flat: &str, elements: usize, form: u64) -> String {
+    let x = writer.linear(flat, elements, 7);
+    let [half, one] = [0.5, 1.0].map(|number| writer.float(number));
+    let gelu = if form == 4 {
+        writer.op("Gelu", &[&x], vec![])
+    } else {
+        let of_erf = match form {
+            0 | 1 => {
+                let divisor = writer.float(std::f32::consts::SQRT_2);
+                writer.op("Div", &[&x, &divisor], vec![])
+            }
+            _ => {
+                let factor = writer.float(std::f32::consts::FRAC_1_SQRT_2);
+                writer.op("Mul", &[&factor, &x], vec![])
+            }
+        };
+        let erf = writer.op("Erf", &[&of_erf], vec![]);
+        let sum = writer.op("Add", &[&erf, &one], vec![]);
+        match form {
+            0 | 2 => {
+                let product = writer.op("Mul", &[&x, &sum], vec![]);
+                writer.op("Mul", &[&product, &half], vec![])
+            }
+            1 => {
+                let halved = writer.op("Mul", &[&x, &half], vec![]);
+                writer.op("Mul", &[&halved, &sum], vec![])
+            }
+            _ => {
+                let halved = writer.op("Mul", &[&half, &sum], vec![]);
+                writer.op("Mul", &[&halved, &x], vec![])
+            }
+        }
+    };
+    let [up, again] = [(); 2].map(|()| writer.linear(&gelu, 7, 7));
+    let sum = writer.op("Add", &[&up, &again], vec![]);
+    let (scale, bias) = (writer.weights(&[7]), writer.weights(&[7]));
+    writer.op("LayerNormalization", &[&sum, &scale, &bias], vec![int("axis", -1)])
 }
 
 /// Computes the outputs with rten, which runs the whole program.
@@ -493,6 +534,7 @@ fn operators_that_kernels_have_are_recognised() {
             assert!(!operator.output.is_empty(), "{}", operator.operators);
             found += &format!("{}\n", operator.operators);
         }
+        assert!(!found.contains("Erf"), "seed {seed}: a GELU");
     }
     let wanted = [
         "Conv ",
@@ -506,6 +548,8 @@ fn operators_that_kernels_have_are_recognised() {
         "ReduceMean",
         ", HardSwish",
         ", Add",
+        ", Gelu",
+        "Add, LayerNormalization",
         "Transpose",
     ];
     for wanted in wanted {

@@ -73,6 +73,7 @@ pub use layers::attention::{Attention, AttentionSizes, Head};
 pub use layers::convolution::{
     ConvolutionParameters, Epilogue, Factors, Images, PackedConvolution,
 };
+pub use layers::layer_norm::{LayerNormParameters, layer_norm};
 pub use layers::pool::{Pooling, pool};
 pub use layers::softmax::softmax;
 pub use layers::window::Window;

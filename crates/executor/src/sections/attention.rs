@@ -12,7 +12,7 @@ use crate::threads::ExecutorThreads;
 
 /// Multiplications of attention, and elements of a softmax, that are worth another thread: some tens of microseconds.
 const PART_MULTIPLICATIONS: usize = 1 << 20;
-const PART_ELEMENTS: usize = 1 << 15;
+pub(super) const PART_ELEMENTS: usize = 1 << 15;
 
 /// The softmax of scaled and masked scores, times values.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,10 +23,12 @@ pub(super) struct AttentionOf {
 }
 
 /// A tensor of floats.
-fn floats(value: &Value) -> Result<&rten_tensor::Tensor<f32>, ExecutorError> {
+pub(super) fn floats(value: &Value) -> Result<&rten_tensor::Tensor<f32>, ExecutorError> {
     match value {
         Value::FloatTensor(tensor) => Ok(tensor),
-        value => Err(ExecutorError::Run(format!("attention of {}", value.dtype()))),
+        value => {
+            Err(ExecutorError::Run(format!("a tensor of {} where floats are read", value.dtype())))
+        }
     }
 }
 

@@ -68,14 +68,15 @@ impl Sorter<'_> {
         self.producers.get(name).copied().filter(|_| is_read_once)
     }
 
+    /// Whether an operator runs in rten.
+    pub(super) fn is_of_rten(&self, node: &NodeProto) -> bool {
+        self.fallback.values().flatten().any(|other| std::ptr::eq(*other, node))
+    }
+
     /// Whether a tensor is still one by itself: a section that has taken in its reader produces another.
-    fn is_there(&self, name: &str) -> bool {
-        let is_of_rten = |producer: &NodeProto| {
-            let mut nodes = self.fallback.values().flatten();
-            nodes.any(|node| std::ptr::eq(*node, producer))
-        };
+    pub(super) fn is_there(&self, name: &str) -> bool {
         let producer = self.producers.get(name);
-        producer.is_none_or(|producer| is_of_rten(producer))
+        producer.is_none_or(|producer| self.is_of_rten(producer))
             || self.native.iter().any(|section| section.output == name)
     }
 

@@ -8,7 +8,8 @@
 //! | `constants.rs`, `windows.rs` | reads constants, attributes and windows of a program's file |
 //! | `convolution.rs`, `product.rs`, `pooling.rs`, `gates.rs` | native sections |
 //! | `attention.rs` | attention without all of its scores at once; softmax |
-//! | `attention_pattern.rs` | attention recognised among operators |
+//! | `layer_norm.rs` | layer normalisation |
+//! | `attention_pattern.rs`, `transformer_patterns.rs` | attention; layer norms and GELU, recognised among operators |
 //! | `rearranging.rs` | pixels that are repeated, channels that change places |
 //! | `guards.rs` | operators that rten computes for one row otherwise than for several |
 //! | `parts.rs` | divides tensors into parts for several threads |
@@ -28,6 +29,7 @@ mod cut;
 mod fallback;
 mod gates;
 mod guards;
+mod layer_norm;
 mod parts;
 mod pooling;
 mod product;
@@ -37,6 +39,7 @@ mod sectioned_program;
 mod self_gates;
 mod sorter;
 mod tensor;
+mod transformer_patterns;
 mod windows;
 
 pub(crate) use cut::{cut, cut_by_operators, has_byte_products};

@@ -11,6 +11,7 @@ use crate::sections::buffers::Buffers;
 use crate::sections::convolution::Convolution;
 use crate::sections::fallback::Fallback;
 use crate::sections::guards::Guard;
+use crate::sections::layer_norm::LayerNorm;
 use crate::sections::pooling::Pool;
 use crate::sections::product::Product;
 use crate::sections::tensor::{ChannelsLast, SectionTensor, wrong_layout};
@@ -84,6 +85,8 @@ pub(super) enum SectionKind {
     Softmax,
     /// The attention of queries, keys, values and perhaps a mask.
     Attention(AttentionOf),
+    /// Normalises the rows of the first tensor, or of its sum with the second tensor.
+    LayerNorm(LayerNorm),
     /// Runs an operator that rten would compute for one row otherwise than for several.
     Guard(Guard),
     /// Runs elementwise operators on tensors of one shape whose channels come last.
@@ -246,6 +249,12 @@ impl Section {
             SectionKind::Attention(attention) => {
                 let reads = (0..self.reads.len()).map(|at| self.channels_first(tensors, at));
                 let output = attention.run(&reads.collect::<Result<Vec<_>, _>>()?, threads)?;
+                return Ok(vec![SectionTensor::ChannelsFirst(output)]);
+            }
+            SectionKind::LayerNorm(layer_norm) => {
+                let residual = self.reads.get(1).map(|_| self.channels_first(tensors, 1));
+                let x = self.channels_first(tensors, 0)?;
+                let output = layer_norm.run(x, residual.transpose()?, threads)?;
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
             SectionKind::Guard(guard) => {

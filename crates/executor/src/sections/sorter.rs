@@ -13,6 +13,7 @@ use crate::sections::attention::AttentionOf;
 use crate::sections::constants::{Constants, float, int};
 use crate::sections::convolution::UnpackedConvolution;
 use crate::sections::guards::Guarded;
+use crate::sections::layer_norm::LayerNorm;
 use crate::sections::pooling::Pool;
 
 /// Operators that make an element of one of each tensor.
@@ -83,6 +84,7 @@ pub(super) enum NativeKind {
     /// The softmax of each row of the last axis.
     Softmax,
     Attention(AttentionOf),
+    LayerNorm(LayerNorm),
     /// An operator that rten may compute for one row otherwise than for several.
     Guard(Guarded, NodeProto),
 }
@@ -90,7 +92,8 @@ pub(super) enum NativeKind {
 impl NativeKind {
     /// Whether its tensors have their channels last.
     pub(super) fn has_channels_last(&self) -> bool {
-        !matches!(self, Self::Product { .. } | Self::Softmax | Self::Attention(_) | Self::Guard(..))
+        use NativeKind::{Attention, Guard, LayerNorm, Product, Softmax};
+        !matches!(self, Product { .. } | Softmax | Attention(_) | LayerNorm(_) | Guard(..))
     }
 
     /// Its operators, for people. `precision` is that of constant matrices, `reads` the number of tensors that it reads.
@@ -123,6 +126,8 @@ impl NativeKind {
             Self::Gate => "Mul".to_owned(),
             Self::Softmax => "Softmax".to_owned(),
             Self::Attention(_) => "MatMul, Softmax, MatMul".to_owned(),
+            Self::LayerNorm(_) if reads > 1 => "Add, LayerNormalization".to_owned(),
+            Self::LayerNorm(_) => "LayerNormalization".to_owned(),
             Self::Guard(_, node) => operator(node).to_owned(),
             Self::Elementwise(nodes) => {
                 nodes.iter().map(operator).collect::<Vec<&str>>().join(", ")
@@ -138,6 +143,7 @@ impl NativeKind {
             Activation::Sigmoid => ", Sigmoid",
             Activation::Swish => ", Swish",
             Activation::Tanh => ", Tanh",
+            Activation::Gelu => ", Gelu",
         };
         text.push_str(activation);
         text
@@ -306,6 +312,10 @@ impl<'a> Sorter<'a> {
                 let attention = self.attention(node)?;
                 Some((NativeKind::Attention(attention.clone()), attention.reads))
             }
+            "LayerNormalization" => {
+                let (layer_norm, reads) = self.layer_norm(node)?;
+                Some((NativeKind::LayerNorm(layer_norm), reads))
+            }
             "Reshape" => {
                 let (x, groups) = self.shuffle(node)?;
                 Some((NativeKind::Shuffle { groups }, vec![x]))
@@ -332,6 +342,7 @@ impl<'a> Sorter<'a> {
     /// operator cannot be added to one.
     fn followed(&mut self, node: &NodeProto, output: &str) -> Option<usize> {
         self.add_activation(node)
+            .or_else(|| self.add_gelu(node, output))
             .or_else(|| self.add_self_gate(node, output))
             .or_else(|| self.add_count_of_windows(node))
             .or_else(|| self.add_factor_or_shift(node, output))
@@ -528,7 +539,7 @@ impl<'a> Sorter<'a> {
 
     /// Whether two tensors have the same shape at all lengths. Where those that were probed gave images of one pixel, others might
     /// give one of them more.
-    fn are_alike(&self, a: &str, b: &str) -> bool {
+    pub(super) fn are_alike(&self, a: &str, b: &str) -> bool {
         let dims = |name| self.probe.growth(name).map(|growth| &growth.dims[..]);
         let has_pixels = |dims: &[Growth]| !dims.iter().skip(2).all(Growth::is_one);
         let is_fixed = self.probe.lengths().count() == 0;

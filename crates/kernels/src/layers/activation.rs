@@ -1,6 +1,6 @@
 //! Adds the residual to the sums of a layer, then applies an activation.
 
-use crate::cells::activations::{Fraction, sigmoid, tanh, value};
+use crate::cells::activations::{Fraction, gelu, sigmoid, tanh, value};
 use crate::simd::operations::{Simd, SimdOp};
 
 /// A function of each element.
@@ -40,13 +40,15 @@ pub enum Activation {
     Swish,
     /// The hyperbolic tangent.
     Tanh,
+    /// The element times the normal distribution's probability of a number up to it: `x / 2 * (1 + erf(x / sqrt(2)))` (Gelu).
+    Gelu,
 }
 
 /// Adds `residual` to each element of `y`, then applies the activation.
-pub(super) struct Finish<'a> {
-    pub(super) y: &'a mut [f32],
-    pub(super) residual: Option<&'a [f32]>,
-    pub(super) activation: Activation,
+pub(crate) struct Finish<'a> {
+    pub(crate) y: &'a mut [f32],
+    pub(crate) residual: Option<&'a [f32]>,
+    pub(crate) activation: Activation,
 }
 
 impl SimdOp for Finish<'_> {
@@ -117,6 +119,13 @@ impl SimdOp for Finish<'_> {
                 residual,
                 #[inline(always)]
                 |x| value(simd, tanh(simd, x)),
+            ),
+            Activation::Gelu => each(
+                simd,
+                y,
+                residual,
+                #[inline(always)]
+                |x| gelu(simd, x),
             ),
         }
     }

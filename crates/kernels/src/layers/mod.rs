@@ -15,12 +15,14 @@
 //! | `depthwise.rs` | convolutions of each channel by itself |
 //! | `pool.rs` | pools |
 //! | `softmax.rs` | softmax over rows |
+//! | `layer_norm.rs` | layer normalisation of rows |
 //! | `attention.rs` | attention, a block of queries at a time |
 
 pub(crate) mod activation;
 pub(crate) mod attention;
 pub(crate) mod convolution;
 mod depthwise;
+pub(crate) mod layer_norm;
 mod panels;
 pub(crate) mod pool;
 pub(crate) mod softmax;

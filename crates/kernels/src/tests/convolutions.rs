@@ -38,8 +38,22 @@ fn window(random: &mut Random, is_line: bool) -> Window {
     }
 }
 
+/// The error function, by its series; 1 and -1 where that converges slowly.
+pub(super) fn erf(x: f64) -> f64 {
+    if x.abs() > 5.0 {
+        return x.signum();
+    }
+    let term = |term: &mut f64, n: u32| {
+        let of_n = *term / f64::from(2 * n + 1);
+        *term *= -x * x / f64::from(n + 1);
+        Some(of_n)
+    };
+    let sum: f64 = (0..200).scan(x, term).sum();
+    sum * std::f64::consts::FRAC_2_SQRT_PI
+}
+
 fn activation(random: &mut Random) -> Activation {
-    match random.below(9) {
+    match random.below(10) {
         0 | 1 => Activation::Identity,
         2 => Activation::Clip { low: -0.1, high: 0.4 },
         3 => Activation::Leaky { slope: 0.1 },
@@ -47,6 +61,7 @@ fn activation(random: &mut Random) -> Activation {
         5 => Activation::HardSigmoid { slope: 0.2, shift: 0.5 },
         6 => Activation::Sigmoid,
         7 => Activation::Swish,
+        8 => Activation::Gelu,
         _ => Activation::Tanh,
     }
 }
@@ -166,6 +181,7 @@ impl Case {
                     Activation::Sigmoid => 1.0 / (1.0 + (-sum).exp()),
                     Activation::Swish => sum / (1.0 + (-sum).exp()),
                     Activation::Tanh => sum.tanh(),
+                    Activation::Gelu => sum / 2.0 * (1.0 + erf(sum / 2.0_f64.sqrt())),
                 });
             }
         }

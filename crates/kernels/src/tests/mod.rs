@@ -19,6 +19,7 @@ mod convolutions;
 mod embeddings;
 mod guards;
 mod kernels;
+mod layer_norm;
 mod lstm_of_bytes;
 mod order;
 mod partial_accesses;

@@ -1,0 +1,121 @@
+//! Recognises the layer norms and the GELU of transformers among the operators of a program.
+
+use batchmaker_kernels::Activation;
+use rten_onnx::onnx::NodeProto;
+
+use crate::operator::operator;
+use crate::sections::constants::{float, int};
+use crate::sections::layer_norm::LayerNorm;
+use crate::sections::sorter::{NativeKind, Sorter};
+
+/// The difference between what a file writes for a number and the number.
+const NEAR: f32 = 1e-4;
+
+impl Sorter<'_> {
+    /// The layer norm of rows that `node` is, and the tensor that it reads; two, if it alone reads their sum.
+    pub(super) fn layer_norm(&self, node: &NodeProto) -> Option<(LayerNorm, Vec<String>)> {
+        let [x, scale, bias @ ..] = &node.input[..] else { return None };
+        let rank = self.probe.shapes(x)?[0].len() as i64;
+        let axis = int(node, "axis", -1);
+        let is_of_rows = node.output.len() == 1 && (axis == -1 || axis == rank - 1);
+        let (dims, scale) = self.constants.floats(scale)?;
+        let bias = match bias.first().filter(|name| !name.is_empty()) {
+            Some(name) => Some(self.constants.floats(name)?.1),
+            None => None,
+        };
+        let is_alike = bias.as_ref().is_none_or(|bias| bias.len() == scale.len());
+        if !is_of_rows || !is_alike || dims.len() != 1 || self.constants.has(x) {
+            return None;
+        }
+        let epsilon = float(node, "epsilon", 1e-5);
+        let reads = self.summands(x).unwrap_or_else(|| vec![x.clone()]);
+        Some((LayerNorm { epsilon, scale, bias }, reads))
+    }
+
+    /// The two tensors of one shape that `x` is the sum of, if it is read once and rten would add them.
+    fn summands(&self, x: &str) -> Option<Vec<String>> {
+        let sum = self.read_once(x).filter(|of| operator(of) == "Add" && self.is_of_rten(of))?;
+        let is_summand = |name: &String| {
+            !self.constants.has(name) && self.are_alike(name, x) && self.is_there(name)
+        };
+        let are_two = sum.input.len() == 2 && sum.input[0] != sum.input[1];
+        (are_two && sum.input.iter().all(is_summand)).then(|| sum.input.clone())
+    }
+
+    /// Ends a product or a convolution with the GELU that `node` is the last operator of. Returns the position of the section.
+    pub(super) fn add_gelu(&mut self, node: &NodeProto, output: &str) -> Option<usize> {
+        let (x, readers) = self.gelu(node)?;
+        let at = self.native.iter().position(|section| &section.output == x)?;
+        let is_ended = self.readers.get(x.as_str()) == Some(&readers);
+        let section = &mut self.native[at];
+        let is_open = is_ended
+            && section.activation == Activation::Identity
+            && matches!(section.kind, NativeKind::Convolution(_) | NativeKind::Product { .. });
+        if !is_open {
+            return None;
+        }
+        section.activation = Activation::Gelu;
+        output.clone_into(&mut section.output);
+        Some(at)
+    }
+
+    /// The tensor that `node` is the GELU of, and how often the operators of that read it.
+    fn gelu<'b>(&'b self, node: &'b NodeProto) -> Option<(&'b String, usize)> {
+        match (operator(node), &node.input[..]) {
+            ("Gelu", [x]) => {
+                let is_approximate = node.attribute.iter().any(|attribute| {
+                    attribute.name.as_deref() == Some("approximate")
+                        && attribute.s.as_deref() != Some("none")
+                });
+                (!is_approximate).then_some((x, 1))
+            }
+            ("Mul", [_, _]) => {
+                // A half may be a factor of the whole, of x or of the sum.
+                let (halved, rest) = self.factor(node).map_or((false, None), |(factor, rest)| {
+                    ((factor - 0.5).abs() < NEAR, self.read_once(rest))
+                });
+                let product = if halved { rest? } else { node };
+                let [a, b] = &product.input[..] else { return None };
+                let is_product = operator(product) == "Mul";
+                [(a, b), (b, a)].into_iter().filter(|_| is_product).find_map(|(x, sum)| {
+                    let (mut x, mut sum, mut halves) = (x, sum, u32::from(halved));
+                    for side in [&mut x, &mut sum] {
+                        if let Some((factor, of)) =
+                            self.read_once(side).and_then(|half| self.factor(half))
+                            && (factor - 0.5).abs() < NEAR
+                        {
+                            halves += 1;
+                            *side = of;
+                        }
+                    }
+                    let of_erf = self.one_more_than_erf(sum)?;
+                    (halves == 1 && of_erf == x).then_some((x, 2))
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The x of `1 + erf(x / sqrt(2))`.
+    fn one_more_than_erf(&self, sum: &str) -> Option<&String> {
+        let sum = self.read_once(sum).filter(|of| operator(of) == "Add")?;
+        let [a, b] = &sum.input[..] else { return None };
+        let (erf, one) = if self.constants.has(b) { (a, b) } else { (b, a) };
+        let erf = self.read_once(erf).filter(|of| operator(of) == "Erf")?;
+        let is_one = self.constants.number(one) == Some(1.0);
+        let (factor, x) = self.factor(self.read_once(erf.input.first()?)?)?;
+        (is_one && (factor - std::f32::consts::FRAC_1_SQRT_2).abs() < NEAR).then_some(x)
+    }
+
+    /// The number that an operator multiplies a tensor with, and the tensor.
+    fn factor<'b>(&self, node: &'b NodeProto) -> Option<(f32, &'b String)> {
+        let [a, b] = &node.input[..] else { return None };
+        let number = |name: &String| self.constants.number(name);
+        match (operator(node), number(a), number(b)) {
+            ("Mul", Some(factor), None) => Some((factor, b)),
+            ("Mul", None, Some(factor)) => Some((factor, a)),
+            ("Div", None, Some(divisor)) => Some((1.0 / divisor, a)),
+            _ => None,
+        }
+    }
+}
