@@ -11,7 +11,7 @@ use rten_onnx::onnx::NodeProto;
 use crate::error::ExecutorError;
 use crate::sections::buffers::Buffers;
 use crate::sections::constants::{Constants, int, ints};
-use crate::sections::parts::{even_parts, split};
+use crate::sections::parts::{even_parts, split, split_columns};
 use crate::sections::tensor::ChannelsLast;
 use crate::sections::windows::{resized, size, windows};
 use crate::threads::ExecutorThreads;
@@ -239,6 +239,14 @@ impl Convolution {
 /// Multiplications of a convolution, or of each part of it, that are worth another thread: some tens of microseconds.
 const PART_MULTIPLICATIONS: usize = 1 << 20;
 
+/// A part of a convolution.
+enum Part<'a> {
+    /// All outputs of some pixels.
+    Pixels(Range<usize>, &'a mut [f32]),
+    /// Some outputs of all pixels.
+    Outputs(Range<usize>, Vec<&'a mut [f32]>),
+}
+
 /// Runs a convolution on several threads, if it is worth that. Parts differ in no bit from the whole.
 pub(super) fn run_in_parts(
     packed: &PackedConvolution,
@@ -248,12 +256,26 @@ pub(super) fn run_in_parts(
     threads: &ExecutorThreads,
 ) -> Result<(), ExecutorError> {
     let worth = y.len().saturating_mul(packed.multiplications()) / PART_MULTIPLICATIONS;
-    let run = |(part, y): (Range<usize>, &mut [f32])| {
-        let first = part.start * packed.outputs();
-        let residual = epilogue.residual.map(|residual| &residual[first..][..y.len()]);
-        let ran = packed.run_part(images, Epilogue { residual, ..epilogue }, part, y);
+    let run = |part: Part<'_>| {
+        let ran = match part {
+            Part::Pixels(pixels, y) => {
+                let first = pixels.start * packed.outputs();
+                let residual = epilogue.residual.map(|residual| &residual[first..][..y.len()]);
+                packed.run_part(images, Epilogue { residual, ..epilogue }, pixels, y)
+            }
+            Part::Outputs(outputs, mut y) => packed.run_outputs(images, epilogue, &outputs, &mut y),
+        };
         ran.map_err(|error| ExecutorError::Run(format!("a convolution: {error}")))
     };
-    let divide = |count: usize| packed.parts(images, count);
-    threads.share(worth.max(1), |count| split(y, divide(count), packed.outputs()), run)
+    let divide = |y, count: usize| match packed.output_parts(images, count).filter(|_| count > 1) {
+        Some(parts) => {
+            let parts = split_columns(y, parts, packed.outputs()).into_iter();
+            parts.map(|(outputs, y)| Part::Outputs(outputs, y)).collect()
+        }
+        None => {
+            let parts = split(y, packed.parts(images, count), packed.outputs()).into_iter();
+            parts.map(|(pixels, y)| Part::Pixels(pixels, y)).collect()
+        }
+    };
+    threads.share(worth.max(1), |count| divide(y, count), run)
 }

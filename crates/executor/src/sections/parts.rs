@@ -20,3 +20,21 @@ pub(super) fn split(
     };
     parts.into_iter().map(own).collect()
 }
+
+/// The elements of each part, some columns of all rows, which have `columns` elements.
+pub(super) fn split_columns(
+    y: &mut [f32],
+    parts: Vec<Range<usize>>,
+    columns: usize,
+) -> Vec<(Range<usize>, Vec<&mut [f32]>)> {
+    let mut all: Vec<(Range<usize>, Vec<&mut [f32]>)> =
+        parts.into_iter().map(|part| (part, Vec::new())).collect();
+    for mut row in y.chunks_exact_mut(columns.max(1)) {
+        for (part, of_part) in &mut all {
+            let (own, others) = row.split_at_mut(part.len());
+            of_part.push(own);
+            row = others;
+        }
+    }
+    all
+}

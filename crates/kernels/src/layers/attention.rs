@@ -140,9 +140,9 @@ fn product(
     assert!(x.len() == rows * inputs && y.len() == rows * outputs, "rows of these lengths");
     let of_rows: Vec<*const f32> = (0..rows).map(|row| x[row * inputs..].as_ptr()).collect();
     // The rows lie in `x`, and `y` has as many.
-    let y = y.as_mut_ptr();
-    let at = Pixels { taps: &of_rows, skip: 0, count: rows, y, y_step: outputs };
-    unit.vectorize(PixelProducts { weights, at });
+    let y: Vec<*mut f32> = y.chunks_exact_mut(outputs.max(1)).map(<[f32]>::as_mut_ptr).collect();
+    let at = Pixels { taps: &of_rows, skip: 0, count: rows, y: &y };
+    unit.vectorize(PixelProducts { weights, panels: 0..weights.panel_count(), at });
 }
 
 /// `score * scale + mask`, rounded twice.

@@ -33,6 +33,10 @@ use crate::packing::target::Target;
 /// Elements of the windows that are copied at a time.
 const BLOCK_LEN: usize = 32 << 10;
 
+/// Weights of this many bytes are worth that several threads read a part of them each, if there are few pixels: they are more than a
+/// first-level cache holds.
+const OUTPUT_PARTS_BYTES_MIN: usize = 128 << 10;
+
 /// The fewest and the most windows of a block.
 const BLOCK_WINDOWS: [usize; 2] = [32, 256];
 
@@ -265,7 +269,8 @@ impl PackedConvolution {
             ConvolutionWeights::Windows(groups) => {
                 let run = |group: usize, at: Pixels<'_>| {
                     let weights = &groups[group];
-                    self.target.unit.vectorize(PixelProducts { weights, at });
+                    let panels = 0..weights.panel_count();
+                    self.target.unit.vectorize(PixelProducts { weights, panels, at });
                 };
                 self.by_blocks(images, ([rows, columns], part.start), epilogue, run, y);
             }
@@ -299,6 +304,72 @@ impl PackedConvolution {
         Ok(())
     }
 
+    /// Divides the outputs into at most `count` parts, about equal, each of which may run by itself: a few pixels with much weight are so
+    /// divided that each weight is read once. None where pixels are better divided, or parts would be too small.
+    pub fn output_parts(&self, images: Images<'_>, count: usize) -> Option<Vec<Range<usize>>> {
+        let ConvolutionWeights::Windows(groups) = &self.weights else { return None };
+        let [weights] = &groups[..] else { return None };
+        let [rows, columns] = self.size(images.size).unwrap_or([0, 0]);
+        let is_better = images.count * rows * columns <= BLOCK_PIXELS
+            && weights.bytes() >= OUTPUT_PARTS_BYTES_MIN;
+        let panels = weights.panel_count();
+        let count = count.clamp(1, panels.max(1));
+        let part =
+            |part: usize| weights.outputs(panels * part / count..panels * (part + 1) / count);
+        is_better.then(|| (0..count).map(part).collect())
+    }
+
+    /// Computes the outputs of all pixels that belong to a part, one of [`Self::output_parts`]: those of each pixel in `y`. The rows of
+    /// `residual` have all outputs.
+    ///
+    /// # Errors
+    /// [`KernelError::Length`] where a tensor has another length.
+    pub fn run_outputs(
+        &self,
+        images: Images<'_>,
+        epilogue: Epilogue<'_>,
+        part: &Range<usize>,
+        y: &mut [&mut [f32]],
+    ) -> Result<(), KernelError> {
+        let windows = self.size(images.size).unwrap_or([0, 0]);
+        let pixels = images.count * windows[0] * windows[1];
+        check_len("x", images.x, images.count * images.size[0] * images.size[1] * self.inputs)?;
+        if y.len() != pixels {
+            return Err(KernelError::Length { tensor: "y", expected: pixels, actual: y.len() });
+        }
+        for y in &*y {
+            check_len("y", y, part.len())?;
+        }
+        if let Some(residual) = epilogue.residual {
+            check_len("residual", residual, pixels * self.outputs)?;
+        }
+        let ConvolutionWeights::Windows(groups) = &self.weights else { return Ok(()) };
+        let weights = &groups[0];
+        let panels = weights.panels_of(part);
+        let outputs = weights.outputs(panels.clone());
+        if &outputs != part {
+            let (expected, actual) = (outputs.len(), part.len());
+            return Err(KernelError::Length { tensor: "part", expected, actual });
+        }
+        let places = Places { x: images.x, size: images.size, windows };
+        let (taps, mut strip) = (self.taps(), Strip::default());
+        for (block, y) in y.chunks_mut(BLOCK_PIXELS).enumerate() {
+            let first = block * BLOCK_PIXELS;
+            let of_taps = strip.taps(&taps, &places, first..first + y.len());
+            let of_pixels: Vec<*mut f32> = y.iter_mut().map(|y| y.as_mut_ptr()).collect();
+            // The windows of these pixels lie at `of_taps`, and `y` has as many pixels, each with the outputs of `panels`.
+            let at = Pixels { taps: of_taps, skip: 0, count: y.len(), y: &of_pixels };
+            self.target.unit.vectorize(PixelProducts { weights, panels: panels.clone(), at });
+            for (pixel, y) in y.iter_mut().enumerate() {
+                let own = (first + pixel) * self.outputs;
+                let own = own + part.start..own + part.end;
+                let residual = epilogue.residual.map(|residual| &residual[own]);
+                self.finish(y, residual, epilogue.activation);
+            }
+        }
+        Ok(())
+    }
+
     fn finish(&self, y: &mut [f32], residual: Option<&[f32]>, activation: Activation) {
         if residual.is_some() || activation != Activation::Identity {
             self.target.unit.vectorize(Finish { y, residual, activation });
@@ -316,7 +387,7 @@ impl PackedConvolution {
     ) {
         let (taps, places) = (self.taps(), Places { x, size, windows });
         let to_group = self.outputs / self.groups();
-        let mut strip = Strip::default();
+        let (mut strip, mut of_pixels) = (Strip::default(), Vec::new());
         let pixels = y.len() / self.outputs;
         let blocks = pixels.div_ceil(BLOCK_PIXELS);
         for block in 0..blocks {
@@ -326,17 +397,12 @@ impl PackedConvolution {
             let own = first * self.outputs..end * self.outputs;
             let y = &mut y[own.clone()];
             for group in 0..self.groups() {
+                of_pixels.clear();
+                let of_group = |y: &mut [f32]| y[group * to_group..].as_mut_ptr();
+                of_pixels.extend(y.chunks_exact_mut(self.outputs).map(of_group));
                 // The windows of `count` pixels lie at `of_taps`, and `y` has as many pixels.
-                run(
-                    group,
-                    Pixels {
-                        taps: of_taps,
-                        skip: group * taps.of_group,
-                        count,
-                        y: y[group * to_group..].as_mut_ptr(),
-                        y_step: self.outputs,
-                    },
-                );
+                let skip = group * taps.of_group;
+                run(group, Pixels { taps: of_taps, skip, count, y: &of_pixels });
             }
             let residual = epilogue.residual.map(|residual| &residual[own]);
             self.finish(y, residual, epilogue.activation);

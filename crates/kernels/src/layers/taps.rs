@@ -43,8 +43,8 @@ pub(super) struct Piece {
 /// Some pixels of y, and where the windows of these lie.
 ///
 /// **Contract**, which whoever computes them relies on: all elements of the windows of `count` pixels are readable at `taps`, from
-/// which the group's channels are `skip` elements further; as many pixels of the group's outputs are writable at `y`, `y_step`
-/// elements apart. Nobody else accesses the latter meanwhile, and nobody writes the former. The weights were packed for the
+/// which the group's channels are `skip` elements further; the outputs that are asked for of each pixel are writable at its address in
+/// `y`. Nobody else accesses the latter meanwhile, and nobody writes the former. The weights were packed for the
 /// vectors of the unit that computes.
 #[derive(Clone, Copy)]
 pub(super) struct Pixels<'a> {
@@ -52,8 +52,8 @@ pub(super) struct Pixels<'a> {
     pub(super) taps: &'a [*const f32],
     pub(super) skip: usize,
     pub(super) count: usize,
-    pub(super) y: *mut f32,
-    pub(super) y_step: usize,
+    /// Where the outputs of each pixel go, `[pixel]`.
+    pub(super) y: &'a [*mut f32],
 }
 
 impl Pixels<'_> {

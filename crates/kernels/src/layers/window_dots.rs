@@ -169,7 +169,7 @@ impl PixelDots<'_> {
                 w = w.add(piece.len.next_multiple_of(PARTS));
             }
             for (number, sums) in sums.iter().enumerate() {
-                let y = self.at.y.add((pixel + number) * self.at.y_step + output);
+                let y = self.at.y.get_unchecked(pixel + number).add(output);
                 for (at, sums) in sums.iter().enumerate() {
                     let mut parts = [0.0; PARTS];
                     for (vector, sum) in sums.iter().enumerate() {

@@ -47,6 +47,26 @@ impl WindowProduct {
         Self { parts, panels }
     }
 
+    /// The number of its panels.
+    pub(super) fn panel_count(&self) -> usize {
+        self.panels.panels().len()
+    }
+
+    /// The panels that have these outputs, which begin and end with one.
+    pub(super) fn panels_of(&self, outputs: &Range<usize>) -> Range<usize> {
+        let before = |output: usize| {
+            self.panels.panels().iter().take_while(|panel| panel.first < output).count()
+        };
+        before(outputs.start)..before(outputs.end)
+    }
+
+    /// The outputs of some panels.
+    pub(super) fn outputs(&self, panels: Range<usize>) -> Range<usize> {
+        let all = self.panels.panels();
+        let first = |at: usize| all.get(at).map_or(self.panels.outputs(), |panel| panel.first);
+        first(panels.start)..first(panels.end)
+    }
+
     /// The matrix.
     pub(super) fn panels_mut(&mut self) -> &mut Panels {
         &mut self.panels
@@ -60,13 +80,15 @@ impl WindowProduct {
 /// The products of some pixels' windows, by the contract of [`Pixels`].
 pub(super) struct PixelProducts<'a> {
     pub(super) weights: &'a WindowProduct,
+    /// The numbers of the panels that are asked for.
+    pub(super) panels: Range<usize>,
     pub(super) at: Pixels<'a>,
 }
 
 impl SimdOp for PixelProducts<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        for &panel in self.weights.panels.panels() {
+        for &panel in &self.weights.panels.panels()[self.panels.clone()] {
             match panel.vectors {
                 1 => self.panel::<S, 1>(simd, panel),
                 2 => self.panel::<S, 2>(simd, panel),
@@ -168,6 +190,7 @@ impl PixelProducts<'_> {
         let width = VECTORS * S::LANES;
         let (weights, bias) = self.weights.panels.of(panel);
         let count = (self.weights.panels.outputs() - panel.first).min(width);
+        let first_output = self.weights.panels.panels()[self.panels.start].first;
         let mut sums = [[simd.splat(0.0); VECTORS]; PIXELS];
         // SAFETY: pieces lie within the windows of these pixels; the panel has a row of weights for each element of a window, and as
         // many outputs as the matrix has.
@@ -193,7 +216,7 @@ impl PixelProducts<'_> {
                 weights = weights.add(piece.len * width);
             }
             for (pixel, sums) in sums.iter().enumerate() {
-                let y = self.at.y.add((first + pixel) * self.at.y_step + panel.first);
+                let y = self.at.y.get_unchecked(first + pixel).add(panel.first - first_output);
                 for (vector, sum) in sums.iter().enumerate() {
                     let (to, left) = (y.add(vector * S::LANES), count - vector * S::LANES);
                     match (left >= S::LANES, part.is_first) {

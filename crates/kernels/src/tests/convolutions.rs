@@ -247,6 +247,56 @@ fn parts_have_the_bits_of_the_whole() {
 }
 
 #[test]
+fn parts_of_the_outputs_have_the_bits_of_the_whole() {
+    let mut random = Random(0x0172);
+    let draws = if cfg!(miri) { 1 } else { 20 };
+    for draw in 0..draws {
+        // A few pixels with much weight.
+        let (inputs, outputs) = (300 + random.below(100), 115 + random.below(100));
+        let point = Window { kernel: 1 + draw % 2, ..Window::POINT };
+        let windows = [point, Window { after: draw % 2, ..point }];
+        let (w, b) =
+            (random.vec(inputs * outputs * (1 + draw % 2).pow(2), 0.1), random.vec(outputs, 1.0));
+        let (count, size) = (1 + random.below(2), [2 + random.below(3), 2 + random.below(5)]);
+        let x = random.vec(count * size[0] * size[1] * inputs, 1.0);
+        let images = Images { count, size, x: &x };
+        for target in Target::all_f32_for_tests() {
+            let packed = PackedConvolution::for_target(
+                target,
+                ConvolutionParameters {
+                    inputs,
+                    outputs,
+                    groups: 1,
+                    windows,
+                    w: &w,
+                    b: Some(&b),
+                    factors: Factors::Any,
+                },
+            );
+            let packed = packed.unwrap();
+            let pixels = count * packed.size(size).unwrap().iter().product::<usize>();
+            let residual = random.vec(pixels * outputs, 1.0);
+            let epilogue =
+                Epilogue { residual: Some(&residual), activation: activation(&mut random) };
+            let mut whole = vec![f32::NAN; pixels * outputs];
+            packed.run(images, epilogue, &mut whole).unwrap();
+            let parts = packed.output_parts(images, 1 + random.below(4)).unwrap();
+            assert_eq!((parts[0].start, parts.last().unwrap().end), (0, outputs));
+            let mut y = vec![f32::NAN; whole.len()];
+            for part in parts {
+                let rows = y.chunks_exact_mut(outputs).map(|row| &mut row[part.clone()]);
+                let mut rows: Vec<&mut [f32]> = rows.collect();
+                packed.run_outputs(images, epilogue, &part, &mut rows).unwrap();
+                let other = part.start..part.end - 1;
+                assert!(packed.run_outputs(images, epilogue, &other, &mut rows).is_err());
+                assert!(packed.run_outputs(images, epilogue, &part, &mut rows[1..]).is_err());
+            }
+            assert_eq!(bits(&y), bits(&whole), "{inputs} to {outputs}, {:?}", target.isa);
+        }
+    }
+}
+
+#[test]
 fn an_image_has_the_same_bits_alone() {
     let mut random = Random(77);
     let target = *Target::all_f32_for_tests().last().unwrap();
