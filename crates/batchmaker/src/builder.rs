@@ -154,7 +154,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Sets the precision of the weights of all fused cells (`cell` is none) or of one.
+    /// Sets the precision of the weights of all cells that multiply with weights (`cell` is none) or of one.
     pub fn precision(mut self, cell: Option<&str>, precision: Precision) -> Self {
         set(&mut self.cells.precision, cell, precision);
         self

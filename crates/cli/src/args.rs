@@ -543,8 +543,8 @@ pub(crate) struct CellArgs {
     #[arg(long, value_name = "N|CELL=N")]
     pub(crate) max_batch_size: Vec<OfCell<BatchLimit>>,
 
-    /// The weights of all fused cells or of one: f32, bf16 or int8; repeatable [default: what the
-    /// model says, else f32]
+    /// The weights of all cells or of one, as far as these multiply with weights: f32, bf16 or int8;
+    /// repeatable [default: what the model says, else f32]
     #[arg(long, value_name = "P|CELL=P")]
     pub(crate) precision: Vec<OfCell<Precision>>,
 }
