@@ -2,8 +2,10 @@
 
 use crate::packing::lines::Lines;
 
-/// The most vectors of a panel.
-const VECTORS_MAX: usize = 4;
+/// The most vectors of a panel: with 16 registers, as many as leave room for four pixels; with 32, for six.
+const fn vectors_max(lanes: usize) -> usize {
+    if lanes < 16 { 3 } else { 4 }
+}
 
 /// A matrix `[inputs, outputs]` whose columns are divided into panels of one to four vectors, about equal, so that few lanes
 /// are idle.
@@ -33,7 +35,7 @@ impl Panels {
     /// A matrix of zeros for vectors of `lanes` elements, with the numbers that sums start from, `[outputs]`; `None` is zero.
     pub(super) fn new(lanes: usize, [inputs, outputs]: [usize; 2], starts: Option<&[f32]>) -> Self {
         let vectors = outputs.div_ceil(lanes);
-        let count = vectors.div_ceil(VECTORS_MAX);
+        let count = vectors.div_ceil(vectors_max(lanes));
         let panel = |panel: usize| {
             let of = vectors * panel / count..vectors * (panel + 1) / count;
             let (first, width) = (of.start * lanes, of.len() * lanes);
