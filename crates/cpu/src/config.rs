@@ -13,7 +13,7 @@ pub struct CpuConfig {
     pub workers: usize,
     /// Threads of each worker, the worker's own included; at least 1.
     pub threads_per_worker: usize,
-    /// The instruction set of the kernels.
+    /// The instruction set of fused kernels, products and convolutions.
     pub isa: Isa,
     /// Whether thread `t` of worker `w` stays on core `w * threads_per_worker + t` of those
     /// that the process may use.

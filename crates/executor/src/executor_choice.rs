@@ -24,7 +24,7 @@ pub enum Executor {
 pub struct ProgramOptions {
     /// The executor. ONNX Runtime takes no program whose weights are to be kept in another precision than f32.
     pub executor: Executor,
-    /// The instruction set of the kernels, and the precision of constant matrices that are multiplied with. Convolutions, and all that
+    /// The instruction set of products and convolutions, and the precision of constant matrices that are multiplied with. Convolutions, and all that
     /// rten runs, stay in f32.
     pub packing: Packing,
 }

@@ -54,6 +54,14 @@ impl Growth {
         }
     }
 
+    /// Whether the dimension was the same at all lengths.
+    pub(crate) fn is_fixed(&self) -> bool {
+        match self {
+            Self::Linear { rates, .. } => rates.iter().all(|&rate| rate == 0.0),
+            Self::Power { .. } => false,
+        }
+    }
+
     /// Fits a rule to the size that a dimension had in the first run, in the runs that changed one length each, and
     /// in the run that changed all.
     pub(crate) fn fit(

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// In which precision the products of a fused cell are computed. States, activations and sums are
-/// f32 in all of them.
+/// In which precision a cell multiplies with weights. States, activations and sums are f32 in all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Precision {
     /// As the weights came.
@@ -12,8 +11,8 @@ pub enum Precision {
     F32,
     /// Weights, and what they are multiplied with, rounded to bfloat16.
     Bf16,
-    /// Weights as bytes with a scale for each output, and what they are multiplied with as bytes with
-    /// a scale for each row.
+    /// Weights as bytes with a scale for each output, and what they are multiplied with as 255 steps from
+    /// the least to the greatest element of each row.
     Int8,
 }
 

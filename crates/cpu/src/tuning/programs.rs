@@ -6,7 +6,7 @@ use batchmaker_device::{BatchSize, DeviceError, Measurement, OperatorMeasurement
 use batchmaker_executor::{
     ExecutorError, ExecutorThreads, OperatorTime, OperatorTimer, SequenceProgram,
 };
-use batchmaker_graph::{CellBody, CellType};
+use batchmaker_graph::{CellBody, CellType, Operation, OperationBody, RowSpec};
 
 use crate::config::CpuConfig;
 use crate::tuning::machine_model::MachineModel;
@@ -55,7 +55,7 @@ impl SequenceTimer {
     }
 }
 
-/// The times of the operators of a program, by the own executor; none of a cell that is no program.
+/// The times of the operators of a cell's programs, by the own executor; none of a cell that has no program.
 pub(crate) fn measure_operators(
     config: &CpuConfig,
     machine: &MachineModel,
@@ -64,15 +64,37 @@ pub(crate) fn measure_operators(
 ) -> Result<Vec<OperatorMeasurement>, DeviceError> {
     let (inputs, outputs) = (&cell.cell.inputs, &cell.cell.outputs);
     let packing = config.packing(&cell.cell);
-    let timer = match &cell.cell.body {
-        CellBody::Program(program) => OperatorTimer::of_rows(program, inputs, outputs, packing),
-        CellBody::Sequence(cell) => OperatorTimer::of_sequences(cell, inputs, outputs, packing),
-        _ => return Ok(Vec::new()),
+    let timers = match &cell.cell.body {
+        CellBody::Program(program) => {
+            vec![OperatorTimer::of_rows(program, inputs, outputs, packing)]
+        }
+        CellBody::Sequence(cell) => {
+            vec![OperatorTimer::of_sequences(cell, inputs, outputs, packing)]
+        }
+        CellBody::Composite(composite) => {
+            let row = |&register: &usize| composite.registers[register].clone();
+            let rows = |operation: &Operation| -> [Vec<RowSpec>; 2] {
+                let reads = operation.reads.iter().flatten().map(row).collect();
+                [reads, operation.writes.iter().map(row).collect()]
+            };
+            let timer = |operation: &Operation| match &operation.body {
+                OperationBody::Program(program) => {
+                    let [inputs, outputs] = rows(operation);
+                    Some(OperatorTimer::of_rows(program, &inputs, &outputs, packing))
+                }
+                OperationBody::Step(_) | OperationBody::LinearArgMax(_) => None,
+            };
+            composite.operations.iter().filter_map(timer).collect()
+        }
+        CellBody::Recurrent(_) | CellBody::Tree(_) => return Ok(Vec::new()),
     };
     let threads = config.threads_per_worker;
     let pool = ExecutorThreads::with_threads(threads);
-    let run = |timer: OperatorTimer| timer.run(batch.rows, batch.steps, OPERATOR_RUNS, &pool);
-    let times = timer.and_then(run).map_err(failed(cell))?;
+    let mut times = Vec::new();
+    for timer in timers {
+        let run = |timer: OperatorTimer| timer.run(batch.rows, batch.steps, OPERATOR_RUNS, &pool);
+        times.extend(timer.and_then(run).map_err(failed(cell))?);
+    }
     let flops = [config.isa.into(), packing].map(MachineModel::flops);
     let [of_f32, of_reduced] =
         flops.map(|flops| flops.map_err(|error| DeviceError::Resources(error.to_string())));

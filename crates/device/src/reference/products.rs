@@ -82,6 +82,9 @@ pub(super) fn bias(b: Option<&[f32]>, row: usize) -> f64 {
 fn in_span(values: impl Iterator<Item = f32> + Clone) -> Vec<f64> {
     let least = values.clone().fold(0.0, f32::min);
     let greatest = values.clone().fold(0.0, f32::max);
+    if !values.clone().all(f32::is_finite) {
+        return values.map(|_| f64::NAN).collect();
+    }
     if greatest - least < LEAST {
         return values.map(|_| 0.0).collect();
     }

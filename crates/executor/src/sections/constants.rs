@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use rten_onnx::onnx::{DataType, GraphProto, NodeProto, TensorProto};
 
+use crate::probe::constant_dims;
+
 /// A program's constants by name.
 pub(super) struct Constants<'a>(BTreeMap<&'a str, &'a TensorProto>);
 
@@ -34,6 +36,11 @@ impl<'a> Constants<'a> {
             None => tensor.float_data.clone(),
         };
         (data.len() == shape.iter().product::<usize>()).then_some((shape, data))
+    }
+
+    /// The shape of a constant.
+    pub(super) fn dims(&self, name: &str) -> Option<Vec<usize>> {
+        Some(constant_dims(self.get(name)?))
     }
 
     /// The elements of an INT64 constant.

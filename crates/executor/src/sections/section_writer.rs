@@ -225,6 +225,7 @@ impl<'a> SectionWriter<'a> {
             NativeKind::Shuffle { groups } => (SectionKind::Shuffle { groups }, 0),
             NativeKind::Softmax => (SectionKind::Softmax, 0),
             NativeKind::Attention(attention) => (SectionKind::Attention(attention), 0),
+            NativeKind::Take(take, _) => (SectionKind::Take(take), 0),
             NativeKind::LayerNorm(layer_norm) => (SectionKind::LayerNorm(layer_norm), 0),
             NativeKind::Guard(operator, node) => {
                 let (outputs, layout) = ([output.clone()], ConstantLayout::ChannelsFirst);

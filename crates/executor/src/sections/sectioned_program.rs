@@ -14,6 +14,7 @@ use crate::sections::guards::Guard;
 use crate::sections::layer_norm::LayerNorm;
 use crate::sections::pooling::Pool;
 use crate::sections::product::Product;
+use crate::sections::taking::Take;
 use crate::sections::tensor::{ChannelsLast, SectionTensor, wrong_layout};
 use crate::threads::ExecutorThreads;
 
@@ -87,6 +88,8 @@ pub(super) enum SectionKind {
     Attention(AttentionOf),
     /// Normalises the rows of the first tensor, or of its sum with the second tensor.
     LayerNorm(LayerNorm),
+    /// Takes elements of an axis.
+    Take(Take),
     /// Runs an operator that rten would compute for one row otherwise than for several.
     Guard(Guard),
     /// Runs elementwise operators on tensors of one shape whose channels come last.
@@ -249,6 +252,10 @@ impl Section {
             SectionKind::Attention(attention) => {
                 let reads = (0..self.reads.len()).map(|at| self.channels_first(tensors, at));
                 let output = attention.run(&reads.collect::<Result<Vec<_>, _>>()?, threads)?;
+                return Ok(vec![SectionTensor::ChannelsFirst(output)]);
+            }
+            SectionKind::Take(take) => {
+                let output = take.run(self.channels_first(tensors, 0)?)?;
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
             SectionKind::LayerNorm(layer_norm) => {

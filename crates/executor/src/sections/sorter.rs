@@ -15,6 +15,7 @@ use crate::sections::convolution::UnpackedConvolution;
 use crate::sections::guards::Guarded;
 use crate::sections::layer_norm::LayerNorm;
 use crate::sections::pooling::Pool;
+use crate::sections::taking::Take;
 
 /// Operators that make an element of one of each tensor.
 const ELEMENTWISE: [&str; 24] = [
@@ -85,6 +86,7 @@ pub(super) enum NativeKind {
     Softmax,
     Attention(AttentionOf),
     LayerNorm(LayerNorm),
+    Take(Take, &'static str),
     /// An operator that rten may compute for one row otherwise than for several.
     Guard(Guarded, NodeProto),
 }
@@ -92,8 +94,11 @@ pub(super) enum NativeKind {
 impl NativeKind {
     /// Whether its tensors have their channels last.
     pub(super) fn has_channels_last(&self) -> bool {
-        use NativeKind::{Attention, Guard, LayerNorm, Product, Softmax};
-        !matches!(self, Product { .. } | Softmax | Attention(_) | LayerNorm(_) | Guard(..))
+        use NativeKind::{Attention, Guard, LayerNorm, Product, Softmax, Take};
+        match self {
+            Product { .. } | Softmax | Attention(_) | LayerNorm(_) | Take(..) | Guard(..) => false,
+            _ => true,
+        }
     }
 
     /// Its operators, for people. `precision` is that of constant matrices, `reads` the number of tensors that it reads.
@@ -126,6 +131,7 @@ impl NativeKind {
             Self::Gate => "Mul".to_owned(),
             Self::Softmax => "Softmax".to_owned(),
             Self::Attention(_) => "MatMul, Softmax, MatMul".to_owned(),
+            Self::Take(_, operator) => (*operator).to_owned(),
             Self::LayerNorm(_) if reads > 1 => "Add, LayerNormalization".to_owned(),
             Self::LayerNorm(_) => "LayerNormalization".to_owned(),
             Self::Guard(_, node) => operator(node).to_owned(),
@@ -275,7 +281,7 @@ impl<'a> Sorter<'a> {
                 let (shape, weights) = self.constants.floats(node.input.get(1)?)?;
                 let shape: [usize; 2] = shape.try_into().ok()?;
                 let rank = self.probe.shapes(x)?[0].len();
-                let is_matrix = rank >= 2 && shape[1] > 0;
+                let is_matrix = rank >= 2 && !shape.contains(&0);
                 is_matrix.then_some(NativeKind::Product { shape, weights, bias: None, factors })
             }
             "MaxPool" | "AveragePool" => {
@@ -298,6 +304,8 @@ impl<'a> Sorter<'a> {
                 let is_image = self.has_channels(x) && self.reads_channels_last(node);
                 self.repeats(node).filter(|_| is_image).map(NativeKind::Enlarge)
             }
+            "Gather" => self.take(node).map(|take| NativeKind::Take(take, "Gather")),
+            "Pad" => self.take(node).map(|take| NativeKind::Take(take, "Pad")),
             "Mul" => self.is_gate(node).then_some(NativeKind::Gate),
             "Softmax" => self.is_softmax_of_rows(node).then_some(NativeKind::Softmax),
             _ => None,

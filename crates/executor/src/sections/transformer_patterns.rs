@@ -8,14 +8,15 @@ use crate::sections::constants::{float, int};
 use crate::sections::layer_norm::LayerNorm;
 use crate::sections::sorter::{NativeKind, Sorter};
 
-/// The difference between what a file writes for a number and the number.
-const NEAR: f32 = 1e-4;
+/// The greatest difference from the root of 1/2 that a file's factor may have: files write some digits of it, or divide by some of the root of 2.
+const NEAR: f32 = 1e-5;
 
 impl Sorter<'_> {
     /// The layer norm of rows that `node` is, and the tensor that it reads; two, if it alone reads their sum.
     pub(super) fn layer_norm(&self, node: &NodeProto) -> Option<(LayerNorm, Vec<String>)> {
         let [x, scale, bias @ ..] = &node.input[..] else { return None };
-        let rank = self.probe.shapes(x)?[0].len() as i64;
+        let shapes = self.probe.shapes(x)?;
+        let rank = shapes[0].len() as i64;
         let axis = int(node, "axis", -1);
         let is_of_rows = node.output.len() == 1 && (axis == -1 || axis == rank - 1);
         let (dims, scale) = self.constants.floats(scale)?;
@@ -24,7 +25,10 @@ impl Sorter<'_> {
             None => None,
         };
         let is_alike = bias.as_ref().is_none_or(|bias| bias.len() == scale.len());
-        if !is_of_rows || !is_alike || dims.len() != 1 || self.constants.has(x) {
+        let is_row = |shape: &Vec<usize>| shape.last() == Some(&scale.len());
+        let is_fixed = self.probe.growth(x)?.dims.last()?.is_fixed();
+        let are_rows = is_of_rows && is_fixed && shapes.iter().all(is_row) && scale.len() > 1;
+        if !are_rows || !is_alike || dims.len() != 1 || self.constants.has(x) {
             return None;
         }
         let epsilon = float(node, "epsilon", 1e-5);
@@ -46,7 +50,9 @@ impl Sorter<'_> {
     pub(super) fn add_gelu(&mut self, node: &NodeProto, output: &str) -> Option<usize> {
         let (x, readers) = self.gelu(node)?;
         let at = self.native.iter().position(|section| &section.output == x)?;
-        let is_ended = self.readers.get(x.as_str()) == Some(&readers);
+        let is_ended = self.readers.get(x.as_str()) == Some(&readers)
+            && self.probe.shapes(x).is_some()
+            && self.probe.shapes(x) == self.probe.shapes(output);
         let section = &mut self.native[at];
         let is_open = is_ended
             && section.activation == Activation::Identity
@@ -71,9 +77,9 @@ impl Sorter<'_> {
             }
             ("Mul", [_, _]) => {
                 // A half may be a factor of the whole, of x or of the sum.
-                let (halved, rest) = self.factor(node).map_or((false, None), |(factor, rest)| {
-                    ((factor - 0.5).abs() < NEAR, self.read_once(rest))
-                });
+                let (halved, rest) = self
+                    .factor(node)
+                    .map_or((false, None), |(factor, rest)| (factor == 0.5, self.read_once(rest)));
                 let product = if halved { rest? } else { node };
                 let [a, b] = &product.input[..] else { return None };
                 let is_product = operator(product) == "Mul";
@@ -82,7 +88,7 @@ impl Sorter<'_> {
                     for side in [&mut x, &mut sum] {
                         if let Some((factor, of)) =
                             self.read_once(side).and_then(|half| self.factor(half))
-                            && (factor - 0.5).abs() < NEAR
+                            && factor == 0.5
                         {
                             halves += 1;
                             *side = of;

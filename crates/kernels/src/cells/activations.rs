@@ -1,4 +1,4 @@
-//! Sigmoid and tanh over any vector type: one sequence of operations, so one result everywhere.
+//! Sigmoid, tanh and [`gelu`] over any vector type: one sequence of operations, so one result everywhere.
 //!
 //! Both come from `exp(-y)` in parts, which leave few roundings to each side of a fraction:
 //!

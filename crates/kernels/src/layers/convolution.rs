@@ -8,7 +8,7 @@
 //! **Order.** A window's elements, its taps row by row and the channels of each, are divided into parts of at most 256. The sum of
 //! the first part starts from the bias; each takes its elements in ascending order, one fused multiply-add each, and is then added
 //! to those before. So rounding errors grow with the number of parts, not with that of elements. Where weights are bfloat16 or bytes
-//! there is one part, as in recurrent cells. Neither the number of images nor an image's place among them changes a bit.
+//! there is one part, as in recurrent cells, unless windows are longer than sums of bytes may be. Neither the number of images nor an image's place among them changes a bit.
 //!
 //! **Windows.** Weights of f32 are multiplied with windows where these lie (`window_product.rs`). Where weights are bfloat16 or bytes,
 //! windows are copied a block at a time, as many as stay in a second-level cache; a window that lies in memory as it is (one tap, or one row
@@ -26,9 +26,11 @@ use crate::layers::window::Window;
 use crate::layers::window_dots::{PixelDots, WindowDots};
 use crate::layers::window_product::{PixelProducts, WindowProduct};
 use crate::packing::checks::check_len;
+use crate::packing::lines::LINE_LEN;
 use crate::packing::precision::Packing;
 use crate::packing::reduced::INT8_INPUTS_MAX;
 use crate::packing::target::Target;
+use crate::products::tiling::ROWS_MAX;
 
 /// Elements of the windows that are copied at a time.
 const BLOCK_LEN: usize = 32 << 10;
@@ -36,6 +38,9 @@ const BLOCK_LEN: usize = 32 << 10;
 /// Weights of this many bytes are worth that several threads read a part of them each, if there are few pixels: they are more than a
 /// first-level cache holds.
 const OUTPUT_PARTS_BYTES_MIN: usize = 128 << 10;
+
+/// Panels of outputs that are worth being divided: so that threads get about as many each.
+const OUTPUT_PANELS_MIN: usize = 4;
 
 /// The fewest and the most windows of a block.
 const BLOCK_WINDOWS: [usize; 2] = [32, 256];
@@ -204,7 +209,7 @@ impl PackedConvolution {
         Taps { inputs: self.inputs, of_group, windows: self.windows }
     }
 
-    /// Bytes that a run needs beside its tensors.
+    /// Bytes that a run on one thread needs beside its tensors.
     pub fn scratch_bytes(&self) -> usize {
         if matches!(self.weights, ConvolutionWeights::Windows(_) | ConvolutionWeights::Dots(_)) {
             return size_of::<f32>() * self.taps().strip_len();
@@ -212,6 +217,8 @@ impl PackedConvolution {
         let longest = self.inputs * self.windows[0].kernel * self.windows[1].kernel;
         size_of::<f32>() * BLOCK_LEN.max(BLOCK_WINDOWS[0] * longest)
             + (size_of::<LinearRow>() + size_of::<f32>() * self.outputs) * BLOCK_WINDOWS[1]
+            // Windows in the precision of the weights, at most widened.
+            + size_of::<f32>() * ROWS_MAX * (longest + 8 * LINE_LEN)
     }
 
     /// Computes y, `[count, height, width, outputs]` of [`Self::size`].
@@ -305,14 +312,16 @@ impl PackedConvolution {
     }
 
     /// Divides the outputs into at most `count` parts, about equal, each of which may run by itself: a few pixels with much weight are so
-    /// divided that each weight is read once. None where pixels are better divided, or parts would be too small.
+    /// divided that each weight is read once. None where pixels are better divided, as there are more of them or but a panel or two of
+    /// outputs.
     pub fn output_parts(&self, images: Images<'_>, count: usize) -> Option<Vec<Range<usize>>> {
         let ConvolutionWeights::Windows(groups) = &self.weights else { return None };
         let [weights] = &groups[..] else { return None };
         let [rows, columns] = self.size(images.size).unwrap_or([0, 0]);
-        let is_better = images.count * rows * columns <= BLOCK_PIXELS
-            && weights.bytes() >= OUTPUT_PARTS_BYTES_MIN;
         let panels = weights.panel_count();
+        let is_better = images.count * rows * columns <= BLOCK_PIXELS
+            && weights.bytes() >= OUTPUT_PARTS_BYTES_MIN
+            && panels >= OUTPUT_PANELS_MIN;
         let count = count.clamp(1, panels.max(1));
         let part =
             |part: usize| weights.outputs(panels * part / count..panels * (part + 1) / count);
@@ -343,8 +352,12 @@ impl PackedConvolution {
         if let Some(residual) = epilogue.residual {
             check_len("residual", residual, pixels * self.outputs)?;
         }
-        let ConvolutionWeights::Windows(groups) = &self.weights else { return Ok(()) };
-        let weights = &groups[0];
+        let weights = match &self.weights {
+            ConvolutionWeights::Windows(groups) if groups.len() == 1 => &groups[0],
+            _ => {
+                return Err(KernelError::Length { tensor: "part", expected: 0, actual: part.len() });
+            }
+        };
         let panels = weights.panels_of(part);
         let outputs = weights.outputs(panels.clone());
         if &outputs != part {

@@ -39,8 +39,8 @@ pub fn layer_norm(
     y: &mut [f32],
 ) -> Result<(), KernelError> {
     let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
-    let length = parameters.scale.len().max(1);
-    check_len("y", y, y.len() / length * length)?;
+    let length = parameters.scale.len();
+    check_len("y", y, y.len().checked_div(length).unwrap_or(0) * length)?;
     check_len("x", x, y.len())?;
     if let Some(residual) = residual {
         check_len("residual", residual, y.len())?;

@@ -120,9 +120,9 @@ impl Taps {
     /// The most elements of a [`Strip`].
     pub(super) fn strip_len(&self) -> usize {
         let [down, along] = self.windows;
-        // Each pixel may be of a row of its own.
+        // Each pixel may be of a row of its own. The addresses of its rows of taps, and of its outputs, are as long as two elements.
         let of_pixel = self.reach().max(along.stride * self.inputs);
-        BLOCK_PIXELS * (down.kernel * of_pixel + 2 * down.kernel) + self.reach()
+        BLOCK_PIXELS * (down.kernel * of_pixel + 2 * down.kernel + 2) + self.reach()
     }
 }
 
@@ -195,10 +195,10 @@ impl Strip {
         let (count, inputs) = (pixels.len(), taps.inputs);
         self.zeros.resize(taps.reach(), 0.0);
         self.copy.clear();
-        // Copies come first: the memory of all of them may move while it grows.
+        self.copy.reserve_exact(taps.strip_len());
         for segment in places.segments(pixels.clone(), inputs) {
             if !segment.is_inside(along, width) {
-                self.copy_lines(taps, &segment, width);
+                self.copy_lines(taps, &segment, places.size);
             }
         }
         self.taps.clear();
@@ -217,8 +217,8 @@ impl Strip {
                     segment.image[(row * width + column) * inputs..].as_ptr()
                 };
                 let to = &mut self.taps[tap * count + pixel..][..segment.columns.len()];
-                for (pixel, to) in to.iter_mut().enumerate() {
-                    *to = from.wrapping_add(pixel * along.stride * inputs);
+                for (at, to) in to.iter_mut().enumerate() {
+                    *to = from.wrapping_add(at * along.stride * inputs);
                 }
             }
             copied += if is_copied { inside.len() * line_len } else { 0 };
@@ -228,9 +228,8 @@ impl Strip {
     }
 
     /// Copies the rows of taps of a segment that lie within the image, with zeros for what is left and right of it.
-    fn copy_lines(&mut self, taps: &Taps, segment: &Segment<'_>, width: usize) {
+    fn copy_lines(&mut self, taps: &Taps, segment: &Segment<'_>, [height, width]: [usize; 2]) {
         let ([down, along], inputs) = (taps.windows, taps.inputs);
-        let height = segment.image.len() / (width * inputs).max(1);
         let (inside, first_row) = down.inside(segment.row, height);
         let line_len = taps.line_len(segment.columns.len());
         let from = segment.columns.start * along.stride;
@@ -294,6 +293,13 @@ mod tests {
         assert_eq!(window(0..4, 3), [3.0, 4.0, 0.0, 7.0, 8.0, 0.0]);
         assert_eq!(window(1..3, 1), [2.0, 3.0, 4.0, 6.0, 7.0, 8.0]);
         assert_eq!(window(3..10, 1), [0.0, 5.0, 6.0, 0.0, 0.0, 0.0]);
+        // An image without columns, between two of padding.
+        let (windows, size) = ([2, 1], [2, 0]);
+        let none = Places { x: &[], size, windows };
+        let mut strip = Strip::default();
+        let of_taps = strip.taps(&taps, &none, 0..2);
+        // SAFETY: the strip holds zeros.
+        assert!(of_taps.iter().all(|tap| unsafe { **tap } == 0.0));
         assert_eq!(window(3..10, 6), [9.0, 10.0, 11.0, 13.0, 14.0, 15.0]);
     }
 }

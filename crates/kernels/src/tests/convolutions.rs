@@ -252,7 +252,7 @@ fn parts_of_the_outputs_have_the_bits_of_the_whole() {
     let draws = if cfg!(miri) { 1 } else { 20 };
     for draw in 0..draws {
         // A few pixels with much weight.
-        let (inputs, outputs) = (300 + random.below(100), 115 + random.below(100));
+        let (inputs, outputs) = (300 + random.below(100), 195 + random.below(100));
         let point = Window { kernel: 1 + draw % 2, ..Window::POINT };
         let windows = [point, Window { after: draw % 2, ..point }];
         let (w, b) =

@@ -66,6 +66,9 @@ fn lengths_of_a_layer_norm_are_checked() {
     assert!(run(6, Some(3), 6).is_err());
     assert!(run(3, None, 6).is_err());
     assert!(run(4, None, 4).is_err());
+    let parameters = LayerNormParameters { scale: &[], ..parameters };
+    assert!(layer_norm(Isa::Scalar, parameters, &[0.0], None, &mut [0.0]).is_err());
+    assert!(layer_norm(Isa::Scalar, parameters, &[], None, &mut []).is_ok());
 }
 
 #[test]

@@ -80,8 +80,8 @@ fn int8_sums_are_exact() {
                     let weights = &linear.w[unit * input..][..input];
                     let (scale, factor) = scale_of(largest(weights).to_bits());
                     let products = weights.iter().zip(x);
-                    let of_x_byte = |x: f32| (of_x.byte(x) - of_x.zero_point) as i32;
-                    let sum: i32 = products.map(|(&w, &x)| to_byte(w, factor) * of_x_byte(x)).sum();
+                    let sum: i32 =
+                        products.map(|(&w, &x)| to_byte(w, factor) * of_x.whole(x)).sum();
                     let bias = linear.b.as_ref().map_or(0.0, |b| b[unit]);
                     let expected = (sum as f32).mul_add(of_x.scale * scale, bias);
                     assert_eq!(actual, expected, "{target:?} [{input}, {units}] {unit}");

@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     /// ONNX files or model directories, instead of models of every kind; repeatable
     #[arg(long, value_name = "MODEL")]
     models: Vec<PathBuf>,
-    /// Precisions of weights; models without fused cells have f32 alone
+    /// Precisions of weights; models without weights to multiply with have f32 alone
     #[arg(long, value_delimiter = ',', default_value = "f32,bf16,int8")]
     precision: Vec<Precision>,
     /// Instruction sets: scalar, avx2, avx512, amx [default: all that this machine has]

@@ -45,6 +45,8 @@ enum Kind {
     Fused,
     /// A fused kernel that rounds its inputs.
     Rounding,
+    /// A program that rounds some of what it computes.
+    GeneralRounding,
 }
 
 /// The cells of a model, by what they do.
@@ -52,7 +54,10 @@ enum Kind {
 pub(crate) struct Cells(HashMap<CellTypeId, Cell>);
 
 impl Kind {
-    fn of_program(program: &Program) -> Self {
+    fn of_program(program: &Program, precision: Precision) -> Self {
+        if program.has_products && precision != Precision::F32 {
+            return Self::GeneralRounding;
+        }
         let moves = ModelProto::parse_buf(&program.bytes).ok().and_then(|model| {
             let nodes = model.graph?.node;
             let is_moving = |name: Option<&str>| name.is_some_and(|name| MOVING.contains(&name));
@@ -69,7 +74,7 @@ impl Kind {
     fn after(self, before: Claim) -> Claim {
         match (self, before) {
             (Self::Moving | Self::Fused, _) | (Self::Rounding, Claim::Bits) => before,
-            (Self::Rounding, _) => Claim::Rounded,
+            (Self::Rounding | Self::GeneralRounding, _) => Claim::Rounded,
             (Self::General, _) => before.max(Claim::Close),
         }
     }
@@ -124,8 +129,8 @@ fn ports(cell: &Cell, inputs: Vec<Claim>, states: Vec<Claim>) -> Vec<Claim> {
     };
     match &cell.body {
         CellBody::Recurrent(_) | CellBody::Tree(_) => all(Kind::of_kernel(cell.precision)),
-        CellBody::Program(program) => all(Kind::of_program(program)),
-        CellBody::Sequence(sequence) => all(Kind::of_program(&sequence.program)),
+        CellBody::Program(program) => all(Kind::of_program(program, cell.precision)),
+        CellBody::Sequence(sequence) => all(Kind::of_program(&sequence.program, cell.precision)),
         CellBody::Composite(composite) => of_operations(composite, cell.precision, inputs, states),
     }
 }
@@ -144,7 +149,7 @@ fn of_operations(
         let before = registers.clone();
         for operation in &cell.operations {
             let kind = match &operation.body {
-                OperationBody::Program(program) => Kind::of_program(program),
+                OperationBody::Program(program) => Kind::of_program(program, precision),
                 OperationBody::Step(_) | OperationBody::LinearArgMax(_) => {
                     Kind::of_kernel(precision)
                 }
@@ -207,6 +212,7 @@ mod tests {
         );
         assert_eq!(Kind::Rounding.after(Close), Rounded);
         assert_eq!(Kind::General.after(Rounded), Rounded);
+        assert_eq!(Kind::GeneralRounding.after(Bits), Rounded);
     }
 
     #[test]
@@ -219,6 +225,6 @@ mod tests {
         for precision in [Precision::F32, Precision::Bf16] {
             assert_eq!(claims("models/g2p", "text", text.clone(), precision), [Bits]);
         }
-        assert_eq!(claims("models/langid", "text", text, Precision::Bf16), [Close, Close]);
+        assert_eq!(claims("models/langid", "text", text, Precision::Bf16), [Rounded, Rounded]);
     }
 }

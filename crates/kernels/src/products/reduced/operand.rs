@@ -197,9 +197,7 @@ struct RowForm {
 #[inline(always)]
 fn fill_span(from: &[f32], to: &mut [f32], form: RowForm) -> Filled {
     let scale = SpanScale::of(from);
-    // SAFETY: a byte less a byte is a whole number within -255 and 255.
-    let whole = |value: f32| unsafe { (scale.byte(value) - scale.zero_point).to_int_unchecked() };
-    fill_bytes(from, to, form, (scale.scale, scale.zero_point as i32), whole)
+    fill_bytes(from, to, form, (scale.scale, scale.zero_point), |value| scale.whole(value))
 }
 
 /// As [`fill_span`], as the ONNX operator `DynamicQuantizeLinear` rounds.

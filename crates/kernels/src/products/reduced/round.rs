@@ -97,43 +97,42 @@ fn in_byte(value: f32) -> f32 {
 pub(crate) struct SpanScale {
     pub(crate) scale: f32,
     factor: f32,
-    pub(crate) zero_point: f32,
+    pub(crate) zero_point: i32,
 }
 
 impl SpanScale {
     /// The scale of which the least and the greatest of `values` and 0 are 255 apart: 0 where all are zero, NaN where one is not finite.
     #[inline(always)]
     pub(crate) fn of(values: &[f32]) -> Self {
-        /// Whole numbers in the order of the numbers that have these bits; a NaN's are beyond those of infinity. Its own inverse.
-        #[inline(always)]
-        fn ordered(bits: u32) -> i32 {
-            let bits = bits as i32;
-            bits ^ ((bits >> 31) & 0x7fff_ffff)
-        }
-        let (mut least, mut greatest) = (0, 0);
+        // As whole numbers with sign, the bits of negative numbers are below those of 0; as such without sign, they are above those of
+        // positive numbers, the least the farthest. A NaN's are beyond those of infinity.
+        let (mut least, mut greatest) = ((-0.0_f32).to_bits(), 0_i32);
         for value in values {
-            let at = ordered(value.to_bits());
-            (least, greatest) = (least.min(at), greatest.max(at));
+            let bits = value.to_bits();
+            (least, greatest) = (least.max(bits), greatest.max(bits as i32));
         }
-        let [least, greatest] =
-            [least, greatest].map(|at| f32::from_bits(ordered(at as u32) as u32));
+        let [least, greatest] = [least, greatest as u32].map(f32::from_bits);
         // Each by itself: their difference might overflow.
         let scale = greatest / UNSIGNED_MAX - least / UNSIGNED_MAX;
         if !scale.is_finite() {
-            Self { scale: f32::NAN, factor: 0.0, zero_point: 0.0 }
+            Self { scale: f32::NAN, factor: 0.0, zero_point: 0 }
         } else if greatest - least < LEAST {
-            Self { scale: 0.0, factor: 0.0, zero_point: 0.0 }
+            Self { scale: 0.0, factor: 0.0, zero_point: 0 }
         } else {
             let factor = 1.0 / scale;
-            Self { scale, factor, zero_point: in_byte((-least * factor).round_ties_even()) }
+            let zero_point = in_byte((-least * factor).round_ties_even());
+            Self { scale, factor, zero_point: zero_point as i32 }
         }
     }
 
-    /// `value` as an unsigned byte, to nearest even; that of 0 where the scale is 0 or NaN.
+    /// The whole number that stands for `value`, one of the row's: a byte less the byte of 0, to nearest even; 0 where the scale is 0 or NaN.
     #[inline(always)]
-    pub(crate) fn byte(self, value: f32) -> f32 {
+    pub(crate) fn whole(self, value: f32) -> i32 {
         let scaled = if self.factor == 0.0 { 0.0 } else { value * self.factor };
-        in_byte(scaled.round_ties_even() + self.zero_point)
+        // SAFETY: a finite value times the factor of its row is at most 255 and a rounding error; with factor 0 it is 0.
+        let whole = unsafe { scaled.round_ties_even().to_int_unchecked::<i32>() };
+        // The least rounds to what 0 has below it, the greatest perhaps to one more than it has above.
+        whole.min(UNSIGNED_MAX as i32 - self.zero_point)
     }
 }
 
@@ -192,21 +191,20 @@ mod tests {
     fn bytes_between_the_least_and_the_greatest() {
         let of = |values: &[f32]| {
             let scale = SpanScale::of(values);
-            let bytes: Vec<f32> = values.iter().map(|&value| scale.byte(value)).collect();
-            (scale.scale, scale.zero_point, bytes)
+            let byte = |&value: &f32| scale.whole(value) + scale.zero_point;
+            (scale.scale, scale.zero_point, values.iter().map(byte).collect::<Vec<i32>>())
         };
-        assert_eq!(
-            of(&[-1.0, 0.5, 1.55]),
-            (1.55 / 255.0 + 1.0 / 255.0, 100.0, vec![0.0, 150.0, 255.0])
-        );
-        assert_eq!(of(&[1.0, 2.55, 0.0]).1, 0.0, "a row without negative numbers");
-        assert_eq!(of(&[-2.55, -1.0]).2, [0.0, 155.0]);
-        assert_eq!(of(&[0.0, -1e-38]), (0.0, 0.0, vec![0.0, 0.0]));
-        assert_eq!(of(&[f32::MAX, -f32::MAX]).2, [255.0, 0.0]);
+        assert_eq!(of(&[-1.0, 0.5, 1.55]), (1.55 / 255.0 + 1.0 / 255.0, 100, vec![0, 150, 255]));
+        assert_eq!(of(&[1.0, 2.55, 0.0]).1, 0, "a row without negative numbers");
+        assert_eq!(of(&[-2.55, -1.0]).2, [0, 155]);
+        assert_eq!(of(&[0.0, -1e-38]), (0.0, 0, vec![0, 0]));
+        // 101.5 below 0 and 153.5 above, of which both round up.
+        assert_eq!(of(&[-101.5, 153.5]).2, [0, 255]);
+        assert_eq!(of(&[f32::MAX, -f32::MAX]).2, [255, 0]);
         for bad in [f32::NAN, f32::INFINITY, -f32::NAN, f32::NEG_INFINITY] {
             let (scale, zero_point, bytes) = of(&[1.0, bad]);
             assert!(scale.is_nan());
-            assert_eq!((zero_point, bytes), (0.0, vec![0.0, 0.0]));
+            assert_eq!((zero_point, bytes), (0, vec![0, 0]));
         }
     }
 
