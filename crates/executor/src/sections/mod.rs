@@ -10,7 +10,7 @@
 //! | `attention.rs` | attention without all of its scores at once; softmax |
 //! | `layer_norm.rs` | layer normalisation |
 //! | `attention_pattern.rs`, `transformer_patterns.rs` | attention; layer norms and GELU, recognised among operators |
-//! | `taking.rs` | windows and edges that are copied |
+//! | `taking.rs`, `taking_pattern.rs` | windows and edges that are copied; their operators, recognised |
 //! | `rearranging.rs` | pixels that are repeated, channels that change places |
 //! | `guards.rs` | operators that rten computes for one row otherwise than for several |
 //! | `parts.rs` | divides tensors into parts for several threads |
@@ -40,6 +40,7 @@ mod sectioned_program;
 mod self_gates;
 mod sorter;
 mod taking;
+mod taking_pattern;
 mod tensor;
 mod transformer_patterns;
 mod windows;

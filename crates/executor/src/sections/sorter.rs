@@ -95,10 +95,8 @@ impl NativeKind {
     /// Whether its tensors have their channels last.
     pub(super) fn has_channels_last(&self) -> bool {
         use NativeKind::{Attention, Guard, LayerNorm, Product, Softmax, Take};
-        match self {
-            Product { .. } | Softmax | Attention(_) | LayerNorm(_) | Take(..) | Guard(..) => false,
-            _ => true,
-        }
+        let is_of_rows = matches!(self, Product { .. } | Softmax | Attention(_) | LayerNorm(_));
+        !is_of_rows && !matches!(self, Take(..) | Guard(..))
     }
 
     /// Its operators, for people. `precision` is that of constant matrices, `reads` the number of tensors that it reads.

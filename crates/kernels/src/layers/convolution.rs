@@ -355,7 +355,11 @@ impl PackedConvolution {
         let weights = match &self.weights {
             ConvolutionWeights::Windows(groups) if groups.len() == 1 => &groups[0],
             _ => {
-                return Err(KernelError::Length { tensor: "part", expected: 0, actual: part.len() });
+                return Err(KernelError::Length {
+                    tensor: "part",
+                    expected: 0,
+                    actual: part.len(),
+                });
             }
         };
         let panels = weights.panels_of(part);

@@ -116,18 +116,18 @@ fn normalise<S: Simd, const VECTORS: usize>(
     // the row.
     unsafe {
         for first in (0..whole).step_by(S::LANES) {
-            let bias = match bias {
-                Some(bias) => Some(simd.load(bias.add(first))),
-                None => None,
-            };
+            let bias = bias.map(
+                #[inline(always)]
+                |bias| simd.load(bias.add(first)),
+            );
             let y = normal.of(simd.load(at.add(first)), simd.load(scale.add(first)), bias);
             simd.store(at.add(first), y);
         }
         if left > 0 {
-            let bias = match bias {
-                Some(bias) => Some(simd.load_partial(bias.add(whole), left)),
-                None => None,
-            };
+            let bias = bias.map(
+                #[inline(always)]
+                |bias| simd.load_partial(bias.add(whole), left),
+            );
             let x = simd.load_partial(at.add(whole), left);
             let y = normal.of(x, simd.load_partial(scale.add(whole), left), bias);
             simd.store_partial(at.add(whole), y, left);

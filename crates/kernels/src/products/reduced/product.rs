@@ -1,12 +1,10 @@
 //! The product with reduced weights: which instructions make its sums over k, and what is done with them.
 
-#![expect(clippy::needless_range_loop, reason = "one index into several arrays of registers")]
-
 use std::ops::Range;
 
 use super::matrix::ReducedMatrix;
 use super::operand::{Fill, Operand};
-use super::vectors::{LANES_MAX, WidenedSums};
+use super::vectors::{LANES_MAX, VECTORS_MAX, WidenedSums};
 use crate::packing::lines::LINE_LEN;
 use crate::packing::panel_matrix::PanelRow;
 use crate::packing::reduced::{Format, Instructions};
@@ -120,6 +118,7 @@ impl<const VECTORS: usize> SimdOp for Combine<'_, VECTORS> {
         // SAFETY: the contract of `Product::multiply`; `sums` has these rows, `scales`, `column_sums` and `offsets`
         // of bytes are rows of the panel.
         unsafe {
+            let mut floats = [0.0; VECTORS_MAX * LANES_MAX];
             for row in rows {
                 let of_row = product.rows.get_unchecked(row);
                 let start = of_row.start.add(index * product.start_stride);
@@ -132,6 +131,24 @@ impl<const VECTORS: usize> SimdOp for Combine<'_, VECTORS> {
                     Format::Bf16 => (0.0, 0, 0),
                     Format::Int8 => (operand.scale(row), operand.zero_point(row), operand.sum(row)),
                 };
+                if matrix.reduced.format == Format::Int8 {
+                    // All columns in one loop: one over a single vector would be unrolled and not become vector instructions.
+                    let floats = &mut floats[..VECTORS * S::LANES];
+                    for (at, float) in floats.iter_mut().enumerate() {
+                        // The sum of the numbers that bytes stand for fits 32 bits.
+                        let of_zero = zero_point.wrapping_mul(*column_sums.add(at).cast::<i32>());
+                        *float = (*sums.add(at).cast::<i32>()).wrapping_sub(of_zero) as f32;
+                    }
+                    if let Some(offsets) = offsets {
+                        for (at, float) in floats.iter_mut().enumerate() {
+                            let of_zero =
+                                zero_point.wrapping_mul(*column_sums.add(at).cast::<i32>());
+                            let of_offset = row_sum.wrapping_mul(*offsets.add(at).cast::<i32>());
+                            let sum = (*sums.add(at).cast::<i32>()).wrapping_sub(of_zero);
+                            *float = sum.wrapping_add(of_offset) as f32;
+                        }
+                    }
+                }
                 for vector in 0..VECTORS {
                     let at = vector * S::LANES;
                     let start = match product.last_start {
@@ -141,21 +158,8 @@ impl<const VECTORS: usize> SimdOp for Combine<'_, VECTORS> {
                     let sum = match matrix.reduced.format {
                         Format::Bf16 => simd.add(start, simd.load(sums.add(at).cast())),
                         Format::Int8 => {
-                            let mut floats = [0.0; LANES_MAX];
-                            for lane in 0..S::LANES {
-                                // The sum of the numbers that bytes stand for fits 32 bits.
-                                let of_column = *column_sums.add(at + lane).cast::<i32>();
-                                let sum = *sums.add(at + lane).cast::<i32>();
-                                let of_zero = zero_point.wrapping_mul(of_column);
-                                let mut sum = sum.wrapping_sub(of_zero);
-                                if let Some(offsets) = offsets {
-                                    let offset = *offsets.add(at + lane).cast::<i32>();
-                                    sum = sum.wrapping_add(offset.wrapping_mul(row_sum));
-                                }
-                                floats[lane] = sum as f32;
-                            }
                             let scale = simd.mul(simd.splat(scale), simd.load(scales.add(at)));
-                            simd.mul_add(simd.load(floats.as_ptr()), scale, start)
+                            simd.mul_add(simd.load(floats.as_ptr().add(at)), scale, start)
                         }
                     };
                     simd.store(to.add(at), sum);
