@@ -39,6 +39,24 @@ def lstm(tmp_path_factory):
     return path
 
 
+def test_requests_of_a_file_are_replayed(lstm, tmp_path):
+    lines = []
+    for length in (3, 9):
+        data = [0.5] * (8 * length)
+        tensor = {"name": "x", "shape": [length, 1, 8], "datatype": "FP32", "data": data}
+        lines.append(json.dumps({"inputs": [tensor]}))
+    path = tmp_path / "requests.jsonl"
+    path.write_text("\n".join([*lines, "", lines[0]]))
+    [found] = reports(lstm, "--replay", path, "--saturate", "--in-flight", 2, "--requests", 90)
+    assert (found["requests"], found["errors"], found["workload"]) == (90, 0, f"replay:{path}")
+    assert found["latency_ms"]["p50"] > 0
+    path.write_text(lines[0] + "\n{}")
+    refused = bench(lstm, "--replay", path, "--saturate", status=1).stderr
+    assert f"line 2 of '{path}'" in refused
+    path.write_text("\n")
+    assert "has no requests" in bench(lstm, "--replay", path, "--saturate", status=1).stderr
+
+
 def test_policies_take_turns_on_the_same_requests(lstm, tmp_path):
     policies = ["cellular", "padded:10", "padded:40:own"]
     options = [option for policy in policies for option in ("--policy", policy)]

@@ -14,7 +14,16 @@ use crate::shape::Shape;
 pub struct InProcess<'a> {
     engine: &'a Engine,
     model: &'a str,
-    inputs: Inputs,
+    requests: Requests,
+}
+
+/// Where requests come from.
+#[derive(Debug)]
+enum Requests {
+    /// They are drawn for the shape that each has.
+    Drawn(Inputs),
+    /// They are given, and come again and again.
+    Given(Vec<Request>),
 }
 
 impl<'a> InProcess<'a> {
@@ -29,7 +38,17 @@ impl<'a> InProcess<'a> {
         let served = engine.model(model).expect("the engine has the model");
         let tensors = served.inputs.iter().zip(served.layouts());
         let tensors = tensors.map(|(info, layout)| (info.name.clone(), info.element, layout));
-        Ok(Self { engine, model, inputs: Inputs::new(tensors.collect(), seed)? })
+        let requests = Requests::Drawn(Inputs::new(tensors.collect(), seed)?);
+        Ok(Self { engine, model, requests })
+    }
+
+    /// Sends these requests to `model` of `engine`, again and again; the shapes of a load mean nothing then.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn replaying(engine: &'a Engine, model: &'a str, requests: Vec<Request>) -> Self {
+        assert!(!requests.is_empty(), "requests to send");
+        Self { engine, model, requests: Requests::Given(requests) }
     }
 }
 
@@ -38,12 +57,21 @@ impl Service for InProcess<'_> {
     type Answer = Pin<Box<dyn Future<Output = Answer>>>;
 
     fn prepare(&mut self, index: usize, shape: &Shape) -> Request {
-        let parameters = Parameters { force_steps: shape.target(), ..Parameters::default() };
-        Request::from(self.inputs.request(index, shape)).parameters(parameters)
+        match &self.requests {
+            Requests::Drawn(inputs) => {
+                let parameters =
+                    Parameters { force_steps: shape.target(), ..Parameters::default() };
+                Request::from(inputs.request(index, shape)).parameters(parameters)
+            }
+            Requests::Given(requests) => requests[index % requests.len()].clone(),
+        }
     }
 
     fn arity(&self) -> Option<u32> {
-        self.inputs.arity()
+        match &self.requests {
+            Requests::Drawn(inputs) => inputs.arity(),
+            Requests::Given(_) => None,
+        }
     }
 
     fn send(&mut self, request: Request) -> Self::Answer {

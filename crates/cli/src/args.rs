@@ -269,6 +269,7 @@ Examples:
   batchmaker bench lstm.onnx --saturate
   batchmaker bench lstm.onnx --rate 400 --requests 12000 --policy cellular --policy padded:10
   batchmaker bench lstm.onnx --sweep 100,200,300,400 --policy cellular --policy padded --plot l.svg
+  batchmaker bench ocr.onnx --replay requests.jsonl --saturate --in-flight 8
   batchmaker bench tree --workload file:trees.txt --saturate --policy cellular --policy merged
   batchmaker bench langid --rate 1000 --url http://127.0.0.1:8000 --json")]
 pub(crate) struct BenchArgs {
@@ -279,6 +280,10 @@ pub(crate) struct BenchArgs {
     /// The lengths of sequences
     #[arg(long, value_name = "WORKLOAD", default_value = "europarl")]
     pub(crate) workload: Workload,
+
+    /// The requests of this file, again and again, instead of drawn ones: a line each, as `run` takes them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "url", "write_trace"])]
+    pub(crate) replay: Option<PathBuf>,
 
     /// Requests a second
     #[arg(long, value_name = "RATE", group = "load", value_parser = rate)]

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use batchmaker::{
-    Axis, CellRegistry, CellTypeId, Content, Engine, Fairness, Machine, Policy, Profiles,
+    Axis, CellRegistry, CellTypeId, Content, Engine, Fairness, Machine, Policy, Profiles, Request,
 };
 use batchmaker_bench::{
     Contender, InProcess, KernelRate, KernelTime, Load, Measured, OverHttp, Progress, Report,
     Service, Trace, compare, latency_against_throughput, table, time_cdf,
 };
 use batchmaker_device::Device;
+use batchmaker_server::offline;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -80,12 +81,32 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
             policy: policy.to_string(),
             model: model.clone(),
             workers: Some(machine.workers),
-            service: InProcess::new(engine, model, args.seed)?,
+            service: match &args.replay {
+                Some(path) => InProcess::replaying(engine, model, requests(engine, model, path)?),
+                None => InProcess::new(engine, model, args.seed)?,
+            },
         });
     }
     let machine = engines.first().map(|engine| engine.3).filter(|_| args.kernel_rate);
     let kernels = machine.map(|machine| Kernels { machine, registry, profiles });
     measure(args, contenders, in_flight_max, kernels)
+}
+
+/// The requests of a file, a line each.
+fn requests(engine: &Engine, model: &str, path: &Path) -> anyhow::Result<Vec<Request>> {
+    let failed = || format!("cannot read '{}'", path.display());
+    let lines = std::fs::read(path).with_context(failed)?;
+    let lines = lines.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).enumerate();
+    let mut requests = Vec::new();
+    for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
+        let request = offline::request(engine, model, line);
+        requests
+            .push(request.with_context(|| format!("line {} of '{}'", number + 1, path.display()))?);
+    }
+    if requests.is_empty() {
+        bail!("'{}' has no requests", path.display());
+    }
+    Ok(requests)
 }
 
 /// The settings with which the kernels' own rate is measured.
@@ -137,7 +158,8 @@ fn loads(args: &BenchArgs, arity: Option<u32>, in_flight_max: usize) -> anyhow::
             None => Trace::saturated(shapes),
         };
         let parts = usize::from(args.turns.unwrap_or(turns)).min(requests);
-        let (workload, seed) = (args.workload.to_string(), args.seed);
+        let replayed = args.replay.as_ref().map(|path| format!("replay:{}", path.display()));
+        let (workload, seed) = (replayed.unwrap_or_else(|| args.workload.to_string()), args.seed);
         let is_timed = rate_rps.is_none() && args.requests.is_none();
         let time = is_timed.then_some(args.seconds);
         Ok(Load { workload, seed, rate_rps, trace, parts, in_flight_max, time })

@@ -5,8 +5,8 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use batchmaker::{
-    ElementType, Engine, EngineError, Model, NotUnfolded, Pending, Permit, Reply, Request,
-    Reservation, UnfoldedRequest,
+    ElementType, EngineError, Model, NotUnfolded, Pending, Permit, Reply, Request, Reservation,
+    UnfoldedRequest,
 };
 use batchmaker_wire as wire;
 use futures_util::future::poll_immediate;
@@ -295,7 +295,7 @@ fn hold(memory: &mut Reservation, bytes: usize) -> Result<(), Unread> {
 }
 
 /// A request of the protocol as the engine takes it, and what its response repeats.
-fn for_engine(
+pub(crate) fn for_engine(
     model: &Model,
     request: InferRequest,
     scheduling: &Scheduling,
@@ -322,17 +322,6 @@ fn has_json(requested: &RequestedOutputs) -> bool {
         [] => is_json(requested.default_format),
         list => list.iter().any(|output| is_json(requested.format_of(&output.name))),
     }
-}
-
-/// Submits a request that was read, without waiting.
-pub(crate) fn submit_now(
-    engine: &Engine,
-    model: &Model,
-    request: InferRequest,
-    scheduling: &Scheduling,
-) -> Result<(Context, Pending), ServeError> {
-    let (context, request) = for_engine(model, request, scheduling, Form::Infer)?;
-    Ok((context, engine.submit(&model.name, request)?))
 }
 
 /// The body of the response to a request, in the forms that it asks for.

@@ -1,11 +1,12 @@
 //! Requests and replies as lines, without a network: for a program that runs a model over a file.
 
 use batchmaker::Model;
-use batchmaker::{Engine, EngineError, Pending, Reply};
+use batchmaker::{Engine, EngineError, Pending, Reply, Request};
 use batchmaker_wire as wire;
 use wire::{DataFormat, InferRequest, Tensor};
 
 use crate::serving::error::ServeError;
+use crate::serving::exchange::Form;
 use crate::serving::{exchange, parameters};
 
 /// The parts of a request that its reply repeats.
@@ -30,15 +31,17 @@ impl From<ServeError> for LineError {
 /// Where the line is no request that `model` can answer, or asks for what only a network has:
 /// a timeout, binary tensors.
 pub fn submit(engine: &Engine, model: &str, line: &[u8]) -> Result<(Context, Pending), LineError> {
-    let unknown = || ServeError::Engine(EngineError::UnknownModel(model.to_owned()));
-    let model = engine.model(model).ok_or_else(unknown)?;
-    let request = read(model, line)?;
-    let scheduling = parameters::read(&request, None)?;
-    if scheduling.timeout.is_some() {
-        return Err(ServeError::Invalid("parameter 'timeout' has no meaning here".into()).into());
-    }
-    let (context, pending) = exchange::submit_now(engine, model, request, &scheduling)?;
-    Ok((Context(context), pending))
+    let (context, request) = read(engine, model, line)?;
+    let pending = engine.submit(model, request).map_err(ServeError::Engine)?;
+    Ok((context, pending))
+}
+
+/// Reads a line, as [`submit`] does, and submits nothing.
+///
+/// # Errors
+/// As [`submit`].
+pub fn request(engine: &Engine, model: &str, line: &[u8]) -> Result<Request, LineError> {
+    Ok(read(engine, model, line)?.1)
 }
 
 /// Writes a reply as a line of JSON, without its end.
@@ -49,7 +52,19 @@ pub fn encode(context: Context, reply: Reply) -> Result<Vec<u8>, LineError> {
     Ok(exchange::encode(context.0, reply)?.bytes)
 }
 
-fn read(model: &Model, line: &[u8]) -> Result<InferRequest, ServeError> {
+fn read(engine: &Engine, model: &str, line: &[u8]) -> Result<(Context, Request), ServeError> {
+    let unknown = || ServeError::Engine(EngineError::UnknownModel(model.to_owned()));
+    let model = engine.model(model).ok_or_else(unknown)?;
+    let request = parse(model, line)?;
+    let scheduling = parameters::read(&request, None)?;
+    if scheduling.timeout.is_some() {
+        return Err(ServeError::Invalid("parameter 'timeout' has no meaning here".into()));
+    }
+    let (context, request) = exchange::for_engine(model, request, &scheduling, Form::Infer)?;
+    Ok((Context(context), request))
+}
+
+fn parse(model: &Model, line: &[u8]) -> Result<InferRequest, ServeError> {
     let is_json = line.trim_ascii_start().starts_with(b"{");
     if !is_json && model.inputs.iter().any(|input| input.name == "text") {
         let text = Tensor::new("text", vec![1], vec![line.to_vec()])?;
