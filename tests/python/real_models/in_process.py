@@ -45,10 +45,10 @@ def line(arrays):
     return json.dumps({"inputs": inputs})
 
 
-def replay(served, requests, in_flight, args):
-    """The report of a run."""
+def replay(served, requests, count, in_flight, args):
+    """The report of a run of `count` requests."""
     command = [conftest.BINARY, "bench", served, "--replay", requests, "--saturate", "--in-flight", str(in_flight)]
-    command += ["--seconds", str(args.seconds), "--json", *args.options]
+    command += ["--requests", str(count), "--json", *args.options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.strip()[-300:])
@@ -62,11 +62,12 @@ def times(entry, path, args):
     arrays = [draw(entry, inputs_of(model), args.seed, number) for number in range(REQUESTS)]
     runtime, turns = Runtime(path), []
     mean_ms(runtime.run, arrays)
+    count = int(np.clip(1e3 * args.seconds / mean_ms(runtime.run, arrays), 4 * IN_FLIGHT, 4000))
     with tempfile.TemporaryDirectory() as folder:
         requests = pathlib.Path(folder) / "requests.jsonl"
         requests.write_text("\n".join(map(line, arrays)))
         for _ in range(args.turns):
-            alone, at_once = (replay(served, requests, count, args) for count in (1, IN_FLIGHT))
+            alone, at_once = (replay(served, requests, count, of, args) for of in (1, IN_FLIGHT))
             theirs = statistics.median(timed(runtime.run, arrays))
             turns.append([alone["latency_ms"]["mean"], 1e3 / at_once["throughput_rps"], theirs])
     names = ("ms_alone", "ms_at_once", "ms_onnx_runtime")
@@ -83,7 +84,7 @@ def main():
     option("--only", action="append", metavar="SUBSTRING", help="only files whose path contains this; repeatable")
     option("--threads", type=int, help="one worker of so many threads (default: the engine chooses)")
     option("--executor", help="what runs programs, as the server's option")
-    option("--seconds", type=float, default=0.5, help="of each run (default: %(default)s)")
+    option("--seconds", type=float, default=0.5, help="of each run, about (default: %(default)s)")
     option("--turns", type=int, default=3, help="(default: %(default)s)")
     option("--seed", type=int, default=1, help="of the inputs (default: 1)")
     option("--json", type=pathlib.Path, help="write all results to this file")
