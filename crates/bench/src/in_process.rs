@@ -17,7 +17,7 @@ pub struct InProcess<'a> {
     requests: Requests,
 }
 
-/// Where requests come from.
+/// The requests that are sent.
 #[derive(Debug)]
 enum Requests {
     /// They are drawn for the shape that each has.

@@ -33,7 +33,7 @@ impl CpuConfig {
         packing(self.isa, cell.precision)
     }
 
-    /// How the program of a cell is run.
+    /// The executor and the packing of the program of a cell.
     pub(crate) fn program_options(&self, cell: &Cell) -> ProgramOptions {
         ProgramOptions { executor: self.executor.clone(), packing: self.packing(cell) }
     }

@@ -19,7 +19,7 @@ pub enum Executor {
     OnnxRuntime(OnnxRuntime),
 }
 
-/// How a program is run.
+/// The executor of a program, and the form of its weights.
 #[derive(Clone, Debug)]
 pub struct ProgramOptions {
     /// The executor. ONNX Runtime takes no program whose weights are to be kept in another precision than f32.

@@ -54,7 +54,7 @@ def main():
         help="only files whose `package/path` contains this; repeatable",
     )
     option("--executor", help="what runs programs, as the server's option; bits are not compared then")
-    option("--threads", type=int, help="serve with one worker of so many threads (default: the server chooses)")
+    option("--threads", type=int, help="run one worker with this number of threads (default: the server chooses)")
     option("--seed", type=int, default=1, help="of the inputs (default: 1)")
     option("--markdown", type=pathlib.Path, help="write the page to this file")
     option("--json", type=pathlib.Path, help="write all results to this file")

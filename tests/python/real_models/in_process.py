@@ -82,7 +82,7 @@ def main():
     option("--server", type=pathlib.Path, default=conftest.BINARY, help="the binary (default: %(default)s)")
     option("--cache", type=pathlib.Path, default=conftest.ROOT / "target/real-models", help="the folder of archives")
     option("--only", action="append", metavar="SUBSTRING", help="only files whose path contains this; repeatable")
-    option("--threads", type=int, help="one worker of so many threads (default: the engine chooses)")
+    option("--threads", type=int, help="run one worker with this number of threads (default: the engine chooses)")
     option("--executor", help="what runs programs, as the server's option")
     option("--seconds", type=float, default=0.5, help="of each run, about (default: %(default)s)")
     option("--turns", type=int, default=3, help="(default: %(default)s)")

@@ -1,7 +1,7 @@
 //! Cuts a program into native and fallback sections.
 //!
-//! A *native section* runs in kernels of this project: a convolution, a pool or a product with constant weights, together with
-//! its epilogue. A *fallback section* runs in rten: the operators between native sections. The *depth* of an operator is the
+//! A *native section* runs in kernels of this project: for example a convolution or a product with constant weights, together with
+//! its epilogue, attention, or a layer norm. A *fallback section* runs in rten: the operators between native sections. The *depth* of an operator is the
 //! greatest number of native sections on a path that leads to it. All fallback operators of one depth are one section.
 
 use std::collections::BTreeSet;
@@ -17,8 +17,9 @@ use crate::sections::constants::Constants;
 use crate::sections::section_writer::{Cut, Fallbacks, SectionWriter};
 use crate::sections::sorter::{NativeKind, Sorted, Sorter};
 
-/// Cuts the program in `file`, whose constant matrices are packed by `packing`. Returns none if it has no convolution, no attention and no product with one, or an operator of a fallback section
-/// that may compute one row otherwise than several.
+/// Cuts the program in `file` and packs its constant matrices by `packing`. Returns none if the program has neither a convolution, nor
+/// attention, nor a product with a constant matrix; or if a fallback section would have an operator that may compute one row otherwise
+/// than several.
 pub(crate) fn cut(file: &ModelProto, probe: &Probe, packing: Packing) -> Option<Cut> {
     let graph = file.graph.as_ref()?;
     let constants = Constants::of(graph);

@@ -135,7 +135,7 @@ fn normalise<S: Simd, const VECTORS: usize>(
     }
 }
 
-/// What the elements of a row are normalised with.
+/// The mean of a row, and the factor that makes its deviation 1.
 struct Normal<S: Simd> {
     simd: S,
     means: S::Vector,

@@ -134,18 +134,22 @@ impl<const VECTORS: usize> SimdOp for Combine<'_, VECTORS> {
                 if matrix.reduced.format == Format::Int8 {
                     // All columns in one loop: one over a single vector would be unrolled and not become vector instructions.
                     let floats = &mut floats[..VECTORS * S::LANES];
-                    for (at, float) in floats.iter_mut().enumerate() {
-                        // The sum of the numbers that bytes stand for fits 32 bits.
+                    // The sum of the numbers that bytes stand for fits 32 bits.
+                    let sum = |at: usize| {
                         let of_zero = zero_point.wrapping_mul(*column_sums.add(at).cast::<i32>());
-                        *float = (*sums.add(at).cast::<i32>()).wrapping_sub(of_zero) as f32;
-                    }
-                    if let Some(offsets) = offsets {
-                        for (at, float) in floats.iter_mut().enumerate() {
-                            let of_zero =
-                                zero_point.wrapping_mul(*column_sums.add(at).cast::<i32>());
-                            let of_offset = row_sum.wrapping_mul(*offsets.add(at).cast::<i32>());
-                            let sum = (*sums.add(at).cast::<i32>()).wrapping_sub(of_zero);
-                            *float = sum.wrapping_add(of_offset) as f32;
+                        (*sums.add(at).cast::<i32>()).wrapping_sub(of_zero)
+                    };
+                    match offsets {
+                        None => {
+                            for (at, float) in floats.iter_mut().enumerate() {
+                                *float = sum(at) as f32;
+                            }
+                        }
+                        Some(offsets) => {
+                            for (at, float) in floats.iter_mut().enumerate() {
+                                let offset = *offsets.add(at).cast::<i32>();
+                                *float = sum(at).wrapping_add(row_sum.wrapping_mul(offset)) as f32;
+                            }
                         }
                     }
                 }
