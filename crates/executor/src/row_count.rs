@@ -82,7 +82,10 @@ pub(crate) fn is_never_sensitive(graph: &GraphProto, node: &NodeProto, probe: &P
     let is_shared = |name| probe.shapes(name).is_some() && !probe.is_batched(name);
     match operator(node) {
         "Div" => is_shared(b) || has_many_elements(graph, b),
-        _ => (is_shared(a) && is_shared(b)) || have_a_matrix_each([a, b], probe),
+        _ => {
+            is_shared(a) && (is_shared(b) || has_matrices(b, probe))
+                || have_a_matrix_each([a, b], probe)
+        }
     }
 }
 
@@ -94,6 +97,12 @@ fn has_many_elements(graph: &GraphProto, name: &str) -> bool {
     let producer = graph.node.iter().find(is_produced).filter(|node| operator(node) == "Mul");
     let mut inputs = producer.iter().flat_map(|node| &node.input);
     inputs.any(|input| constant(graph, input).is_some_and(|constant| is_many(&constant.dims)))
+}
+
+/// Whether a tensor holds several matrices for each row or sequence: then none on its left are joined.
+fn has_matrices(name: &str, probe: &Probe) -> bool {
+    let lead = probe.growth(name).and_then(|growth| growth.dims.split_last_chunk::<2>());
+    lead.is_some_and(|(lead, _)| lead.iter().any(|dim| dim.is_fixed() && !dim.is_one()))
 }
 
 /// Whether the operands of a product have as many matrices each, and the batch is an axis of these: then none are joined.

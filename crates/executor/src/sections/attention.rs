@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use batchmaker_kernels::{Attention, AttentionSizes, Head, Isa, softmax};
 use rten::Value;
+use rten_tensor::Tensor;
 use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
@@ -20,6 +21,8 @@ pub(super) struct AttentionOf {
     pub(super) scale: f32,
     /// The names of the queries, the keys, the values and, if there is one, the mask.
     pub(super) reads: Vec<String>,
+    /// The mask, if it is constant.
+    pub(super) constant_mask: Option<Tensor<f32>>,
 }
 
 /// A tensor of floats.
@@ -46,7 +49,8 @@ impl AttentionOf {
         let (of_k, &[depth, keys]) = k.shape().split_last_chunk::<2>().ok_or_else(misfit)?;
         let (of_v, &[rows, of_value]) = v.shape().split_last_chunk::<2>().ok_or_else(misfit)?;
         let sizes = AttentionSizes { queries, keys, of_key, of_value };
-        let mask = tensors.get(3).map(|mask| Mask::of(mask, heads, [queries, keys]));
+        let mask = tensors.get(3).copied().or(self.constant_mask.as_ref());
+        let mask = mask.map(|mask| Mask::of(mask, heads, [queries, keys]));
         let mask = mask.map(|mask| mask.ok_or_else(misfit)).transpose()?;
         if of_k != heads || of_v != heads || depth != of_key || rows != keys {
             return Err(misfit());

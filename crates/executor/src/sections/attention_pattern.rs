@@ -1,9 +1,11 @@
 //! Recognises attention among the operators of a program.
 
 use rten_onnx::onnx::NodeProto;
+use rten_tensor::Tensor;
 
 use crate::growth::Growth;
 use crate::operator::operator;
+use crate::probe::ShapeGrowth;
 use crate::sections::attention::AttentionOf;
 use crate::sections::constants::int;
 use crate::sections::sorter::Sorter;
@@ -23,7 +25,7 @@ impl Sorter<'_> {
         let is_product = operator(node) == "MatMul";
         let softmax = self.read_once(weights).filter(|of| self.is_softmax_of_rows(of))?;
         let mut of = self.read_once(softmax.input.first()?).filter(|_| is_product)?;
-        let mut mask = None;
+        let (mut mask, mut constant_mask) = (None, None);
         if operator(of) == "Add" {
             let [a, b] = &of.input[..] else { return None };
             let is_score = |name: &String| {
@@ -34,7 +36,10 @@ impl Sorter<'_> {
                 is_product(name) || scaled.is_some_and(|of| of.input.iter().any(is_product))
             };
             let (score, other) = if is_score(a) { (a, b) } else { (b, a) };
-            mask = Some(other.clone());
+            match self.constants.has(other) {
+                true => constant_mask = Some(self.constants.floats(other)?),
+                false => mask = Some(other.clone()),
+            }
             of = self.read_once(score)?;
         }
         let mut scale = 1.0;
@@ -50,16 +55,25 @@ impl Sorter<'_> {
             of = self.read_once(score)?;
         }
         let [q, k] = &of.input[..] else { return None };
+        let [(of_q, q), (of_k, k)] = [q, k].map(|name| self.unscaled(name));
+        scale *= of_q * of_k;
         let reads: Vec<String> = [q, k, v].into_iter().cloned().chain(mask).collect();
         let dims = |name: &str| Some(&self.probe.growth(name)?.dims[..]);
         let (of_q, of_v, of_y) = (dims(q)?, dims(v)?, dims(node.output.first()?)?);
         let is_attention = operator(of) == "MatMul"
             && reads.iter().all(|name| !self.constants.has(name) && self.is_there(name))
-            && self.fit(&reads)
+            && self.fit(&reads, constant_mask.as_ref().map(|(dims, _)| &dims[..]))
             && of_y.len() == of_q.len()
             && of_y[..of_y.len() - 1] == of_q[..of_q.len() - 1]
             && of_y.last() == of_v.last();
-        is_attention.then_some(AttentionOf { scale, reads })
+        let constant_mask = constant_mask.map(|(dims, data)| Tensor::from_data(&dims[..], data));
+        is_attention.then_some(AttentionOf { scale, reads, constant_mask })
+    }
+
+    /// The number that queries or keys are multiplied with, and the tensor.
+    fn unscaled<'b>(&'b self, name: &'b String) -> (f32, &'b String) {
+        let scaled = self.read_once(name).and_then(|of| self.factor(of));
+        scaled.filter(|(_, of)| self.is_there(of)).unwrap_or((1.0, name))
     }
 
     /// The operator that produces a tensor that is read once.
@@ -81,15 +95,20 @@ impl Sorter<'_> {
     }
 
     /// Whether queries, keys, values and perhaps a mask have shapes that fit at all lengths, with a head for each.
-    fn fit(&self, reads: &[String]) -> bool {
+    fn fit(&self, reads: &[String], constant_mask: Option<&[usize]>) -> bool {
         let dims = |name: &String| Some(&self.probe.growth(name)?.dims[..]);
         let all: Option<Vec<&[Growth]>> = reads.iter().map(dims).collect();
-        let Some(all) = all else { return false };
+        let Some(mut all) = all else { return false };
+        let mut axes: Vec<_> = reads.iter().map(|name| self.probe.batch_axis(name)).collect();
+        let constant_mask = constant_mask.map(ShapeGrowth::constant);
+        if let Some(mask) = &constant_mask {
+            all.push(&mask.dims);
+            axes.push(None);
+        }
         let [q, k, v, ..] = all[..] else { return false };
         let Some((heads, [queries, of_key])) = q.split_last_chunk::<2>() else { return false };
         let Some((of_k, [depth, keys])) = k.split_last_chunk::<2>() else { return false };
         let Some((of_v, [rows, _])) = v.split_last_chunk::<2>() else { return false };
-        let axes: Vec<_> = reads.iter().map(|name| self.probe.batch_axis(name)).collect();
         let is_batched = |at: usize| self.probe.is_batched(&reads[at]);
         let is_known = |at: usize| is_batched(at) == axes[at].is_some();
         let has_heads = of_k == heads && of_v == heads && of_key == depth && keys == rows;

@@ -11,6 +11,7 @@
 //! | `layer_norm.rs` | layer normalisation |
 //! | `attention_pattern.rs`, `transformer_patterns.rs` | attention; layer norms and GELU, recognised among operators |
 //! | `taking.rs`, `taking_pattern.rs` | windows and edges that are copied; their operators, recognised |
+//! | `strided_view.rs`, `view_pattern.rs` | other shapes and orders of elements, joined into one copy; their operators, recognised |
 //! | `rearranging.rs` | pixels that are repeated, channels that change places |
 //! | `guards.rs` | operators that rten computes for one row otherwise than for several |
 //! | `parts.rs` | divides tensors into parts for several threads |
@@ -39,10 +40,12 @@ mod section_writer;
 mod sectioned_program;
 mod self_gates;
 mod sorter;
+mod strided_view;
 mod taking;
 mod taking_pattern;
 mod tensor;
 mod transformer_patterns;
+mod view_pattern;
 mod windows;
 
 pub(crate) use cut::{cut, cut_by_operators, has_byte_products};

@@ -14,6 +14,7 @@ use crate::sections::guards::Guard;
 use crate::sections::product::Product;
 use crate::sections::sectioned_program::{Section, SectionKind, SectionName, SectionedProgram};
 use crate::sections::sorter::{NativeKind, NativeSection};
+use crate::sections::strided_view::StridedView;
 use crate::single_row_branch::Copies;
 
 /// A program that was cut into sections.
@@ -226,6 +227,7 @@ impl<'a> SectionWriter<'a> {
             NativeKind::Softmax => (SectionKind::Softmax, 0),
             NativeKind::Attention(attention) => (SectionKind::Attention(attention), 0),
             NativeKind::Take(take, _) => (SectionKind::Take(take), 0),
+            NativeKind::View(steps, _) => (SectionKind::View(StridedView(steps)), 0),
             NativeKind::LayerNorm(layer_norm) => (SectionKind::LayerNorm(layer_norm), 0),
             NativeKind::Guard(operator, node) => {
                 let (outputs, layout) = ([output.clone()], ConstantLayout::ChannelsFirst);

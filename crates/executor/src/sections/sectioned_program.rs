@@ -14,6 +14,7 @@ use crate::sections::guards::Guard;
 use crate::sections::layer_norm::LayerNorm;
 use crate::sections::pooling::Pool;
 use crate::sections::product::Product;
+use crate::sections::strided_view::StridedView;
 use crate::sections::taking::Take;
 use crate::sections::tensor::{ChannelsLast, SectionTensor, wrong_layout};
 use crate::threads::ExecutorThreads;
@@ -90,6 +91,8 @@ pub(super) enum SectionKind {
     LayerNorm(LayerNorm),
     /// Takes elements of an axis.
     Take(Take),
+    /// Puts elements in another place or shape.
+    View(StridedView),
     /// Runs an operator that rten would compute for one row otherwise than for several.
     Guard(Guard),
     /// Runs elementwise operators on tensors of one shape whose channels come last.
@@ -256,6 +259,13 @@ impl Section {
             }
             SectionKind::Take(take) => {
                 let output = take.run(self.channels_first(tensors, 0)?)?;
+                return Ok(vec![SectionTensor::ChannelsFirst(output)]);
+            }
+            SectionKind::View(view) => {
+                let output = match self.take_last(tensors).pop().flatten() {
+                    Some(tensor) => view.run_owned(tensor.into_channels_first()?)?,
+                    None => view.run(self.channels_first(tensors, 0)?)?,
+                };
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
             SectionKind::LayerNorm(layer_norm) => {

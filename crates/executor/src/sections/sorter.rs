@@ -15,6 +15,7 @@ use crate::sections::convolution::UnpackedConvolution;
 use crate::sections::guards::Guarded;
 use crate::sections::layer_norm::LayerNorm;
 use crate::sections::pooling::Pool;
+use crate::sections::strided_view::ViewStep;
 use crate::sections::taking::Take;
 
 /// Operators that make an element of one of each tensor.
@@ -87,6 +88,8 @@ pub(super) enum NativeKind {
     Attention(AttentionOf),
     LayerNorm(LayerNorm),
     Take(Take, &'static str),
+    /// Operators that only put elements in another place or shape, with their names.
+    View(Vec<ViewStep>, Vec<String>),
     /// An operator that rten may compute for one row otherwise than for several.
     Guard(Guarded, NodeProto),
 }
@@ -94,9 +97,9 @@ pub(super) enum NativeKind {
 impl NativeKind {
     /// Whether its tensors have their channels last.
     pub(super) fn has_channels_last(&self) -> bool {
-        use NativeKind::{Attention, Guard, LayerNorm, Product, Softmax, Take};
+        use NativeKind::{Attention, Guard, LayerNorm, Product, Softmax, Take, View};
         let is_of_rows = matches!(self, Product { .. } | Softmax | Attention(_) | LayerNorm(_));
-        !is_of_rows && !matches!(self, Take(..) | Guard(..))
+        !is_of_rows && !matches!(self, Take(..) | Guard(..) | View(..))
     }
 
     /// Its operators, for people. `precision` is that of constant matrices, `reads` the number of tensors that it reads.
@@ -130,6 +133,7 @@ impl NativeKind {
             Self::Softmax => "Softmax".to_owned(),
             Self::Attention(_) => "MatMul, Softmax, MatMul".to_owned(),
             Self::Take(_, operator) => (*operator).to_owned(),
+            Self::View(_, operators) => operators.join(", "),
             Self::LayerNorm(_) if reads > 1 => "Add, LayerNormalization".to_owned(),
             Self::LayerNorm(_) => "LayerNormalization".to_owned(),
             Self::Guard(_, node) => operator(node).to_owned(),
@@ -211,6 +215,9 @@ impl<'a> Sorter<'a> {
         } else if let Some(at) = self.followed(node, output) {
             output.clone_into(&mut self.native[at].output);
             self.native[at].depth
+        } else if let Some(step) = self.view_step(node) {
+            let kind = NativeKind::View(vec![step], vec![operator(node).to_owned()]);
+            self.add_section(kind, node, output, depth + 1)
         } else if let Some(guarded) = self.guarded(node).filter(|_| is_sensitive) {
             let kind = NativeKind::Guard(guarded, node.clone());
             self.add_section(kind, node, output, depth + 1)
@@ -318,6 +325,10 @@ impl<'a> Sorter<'a> {
                 let attention = self.attention(node)?;
                 Some((NativeKind::Attention(attention.clone()), attention.reads))
             }
+            "Mul" => {
+                let (layer_norm, reads) = self.layer_norm_by_operators(node)?;
+                Some((NativeKind::LayerNorm(layer_norm), reads))
+            }
             "LayerNormalization" => {
                 let (layer_norm, reads) = self.layer_norm(node)?;
                 Some((NativeKind::LayerNorm(layer_norm), reads))
@@ -353,11 +364,12 @@ impl<'a> Sorter<'a> {
             .or_else(|| self.add_count_of_windows(node))
             .or_else(|| self.add_factor_or_shift(node, output))
             .or_else(|| self.add_sum(node, output))
+            .or_else(|| self.add_view_step(node))
             .or_else(|| self.add_elementwise(node))
     }
 
     /// The native section that produces `name`, if that is read once.
-    fn only_read(&self, name: &str) -> Option<usize> {
+    pub(super) fn only_read(&self, name: &str) -> Option<usize> {
         let at = self.native.iter().position(|section| section.output == name);
         at.filter(|_| self.readers.get(name) == Some(&1))
     }
@@ -418,7 +430,7 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// Adds a bias to a product, or a residual to a convolution.
+    /// Adds a bias to a product or to a layer norm, or a residual to a convolution.
     fn add_sum(&mut self, node: &NodeProto, output: &str) -> Option<usize> {
         let [a, b] = &node.input[..] else { return None };
         let places = [(self.only_read(a), b), (self.only_read(b), a)];
@@ -446,6 +458,9 @@ impl<'a> Sorter<'a> {
         match &mut section.kind {
             NativeKind::Product { shape: [_, outputs], bias: bias @ None, .. } => {
                 *bias = Some(b.filter(|b| b.len() == *outputs)?);
+            }
+            NativeKind::LayerNorm(LayerNorm { scale, bias: bias @ None, .. }) => {
+                *bias = Some(b.filter(|b| b.len() == scale.len())?);
             }
             NativeKind::Convolution(convolution)
                 if section.reads.len() == 1 && is_residual && !convolution.is_transposed() =>

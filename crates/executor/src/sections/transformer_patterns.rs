@@ -32,13 +32,74 @@ impl Sorter<'_> {
             return None;
         }
         let epsilon = float(node, "epsilon", 1e-5);
-        let reads = self.summands(x).unwrap_or_else(|| vec![x.clone()]);
+        let reads = self.summands(x, 1).unwrap_or_else(|| vec![x.clone()]);
         Some((LayerNorm { epsilon, scale, bias }, reads))
     }
 
-    /// The two tensors of one shape that `x` is the sum of, if it is read once and rten would add them.
-    fn summands(&self, x: &str) -> Option<Vec<String>> {
-        let sum = self.read_once(x).filter(|of| operator(of) == "Add" && self.is_of_rten(of))?;
+    /// The layer norm whose operators a file writes one by one, of which `node` multiplies by the scale, and the tensor that it
+    /// reads; two, if it alone reads their sum: `(x - mean) / sqrt(mean of squares + epsilon) * scale`.
+    pub(super) fn layer_norm_by_operators(
+        &self,
+        node: &NodeProto,
+    ) -> Option<(LayerNorm, Vec<String>)> {
+        let [a, b] = &node.input[..] else { return None };
+        let (normal, scale) = if self.constants.has(b) { (a, b) } else { (b, a) };
+        let (dims, scale) = self.constants.floats(scale).filter(|(_, scale)| scale.len() > 1)?;
+        let (difference, root) = self.quotient(self.read_once(normal)?)?;
+        let root = self.read_once(root).filter(|of| operator(of) == "Sqrt")?;
+        let sum = self.read_once(root.input.first()?).filter(|of| operator(of) == "Add")?;
+        let [a, b] = &sum.input[..] else { return None };
+        let (variance, epsilon) = if self.constants.has(b) { (a, b) } else { (b, a) };
+        let epsilon = self.constants.number(epsilon)?;
+        let square = self.read_once(self.mean_of_rows(self.read_once(variance)?)?)?;
+        let is_square = match (operator(square), &square.input[..]) {
+            ("Mul", [a, b]) => a == difference && b == difference,
+            ("Pow", [a, two]) => a == difference && self.constants.number(two) == Some(2.0),
+            _ => false,
+        };
+        let reads_of_difference = if operator(square) == "Mul" { 3 } else { 2 };
+        let of = self.producers.get(difference.as_str()).filter(|of| operator(of) == "Sub")?;
+        let [x, mean] = &of.input[..] else { return None };
+        let is_difference = self.mean_of_rows(self.read_once(mean)?)? == x
+            && self.readers.get(difference.as_str()) == Some(&reads_of_difference);
+        let is_fixed = self.probe.growth(x)?.dims.last()?.is_fixed();
+        let is_row = |shape: &Vec<usize>| shape.last() == Some(&scale.len());
+        let are_rows = is_fixed && self.probe.shapes(x)?.iter().all(is_row);
+        let is_layer_norm = is_square
+            && is_difference
+            && are_rows
+            && dims.last() == Some(&scale.len())
+            && dims.len() <= self.probe.shapes(x)?[0].len();
+        let reads = self.summands(x, 2).or_else(|| self.is_there(x).then(|| vec![x.clone()]))?;
+        is_layer_norm.then_some((LayerNorm { epsilon, scale, bias: None }, reads))
+    }
+
+    /// The dividend and the divisor of a division, which may be a product with a reciprocal.
+    fn quotient<'b>(&'b self, node: &'b NodeProto) -> Option<(&'b String, &'b String)> {
+        let [a, b] = &node.input[..] else { return None };
+        let divisor = |name: &String| {
+            self.read_once(name).filter(|of| operator(of) == "Reciprocal")?.input.first()
+        };
+        match operator(node) {
+            "Div" => Some((a, b)),
+            "Mul" => divisor(b).map(|of| (a, of)).or_else(|| divisor(a).map(|of| (b, of))),
+            _ => None,
+        }
+    }
+
+    /// The tensor whose rows `node` computes the means of, as a last axis of one element.
+    fn mean_of_rows<'b>(&self, node: &'b NodeProto) -> Option<&'b String> {
+        let x = node.input.first().filter(|_| operator(node) == "ReduceMean")?;
+        let rank = self.probe.shapes(x)?[0].len() as i64;
+        let axes = self.constants.ints(node.input.get(1)?)?;
+        let is_last = axes[..] == [-1] || axes[..] == [rank - 1];
+        (is_last && int(node, "keepdims", 1) == 1).then_some(x)
+    }
+
+    /// The two tensors of one shape that `x` is the sum of, if it is read `reads` times and rten would add them.
+    fn summands(&self, x: &str, reads: usize) -> Option<Vec<String>> {
+        let sum = self.producers.get(x).filter(|_| self.readers.get(x) == Some(&reads))?;
+        let sum = Some(sum).filter(|of| operator(of) == "Add" && self.is_of_rten(of))?;
         let is_summand = |name: &String| {
             !self.constants.has(name) && self.are_alike(name, x) && self.is_there(name)
         };
@@ -114,7 +175,7 @@ impl Sorter<'_> {
     }
 
     /// The number that an operator multiplies a tensor with, and the tensor.
-    fn factor<'b>(&self, node: &'b NodeProto) -> Option<(f32, &'b String)> {
+    pub(super) fn factor<'b>(&self, node: &'b NodeProto) -> Option<(f32, &'b String)> {
         let [a, b] = &node.input[..] else { return None };
         let number = |name: &String| self.constants.number(name);
         match (operator(node), number(a), number(b)) {

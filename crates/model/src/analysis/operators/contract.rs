@@ -128,11 +128,10 @@ fn times_weights(
         }
         _ => Rc::new(weights.reshaped(&[k, 1])),
     };
-    // One matrix of all rows of rows: `[rows, m, k]` keeps its axes only if m is not 1.
+    // One matrix of all rows of rows: axes before the last are kept only if one of them is not 1.
     let mut shape = row_shape(&view.dims);
-    shape.retain(|&n| n != 1);
-    if k == 1 {
-        shape.push(1);
+    if shape.len() > 1 && shape[..shape.len() - 1].iter().all(|&n| n == 1) {
+        shape.drain(..shape.len() - 1);
     }
     let operands = vec![
         Operand::Rows { source: view.source, at: view.at, shape: shape.clone() },
