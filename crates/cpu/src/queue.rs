@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use batchmaker_device::{Completion, Read, StatePlace, TaskDone, TaskQueue};
-use batchmaker_executor::ExecutorThreads;
+use batchmaker_device::{Completion, Host, Read, StatePlace, TaskDone, TaskQueue};
+use batchmaker_executor::{ExecutorHost, ExecutorThreads};
 use batchmaker_graph::{BatchedTask, CellTypeId, EndOfSequence, TaskId, TensorData, Work};
 
 use crate::cells::materialized::{CellError, MaterializedCell, Rosters, WorkerResources};
@@ -119,6 +119,15 @@ impl CpuQueue {
     }
 }
 
+/// The thread of a worker's programs.
+struct ProgramHost(ExecutorHost);
+
+impl Host for ProgramHost {
+    fn run(&self, drive: Box<dyn FnOnce() + Send + '_>) {
+        self.0.run(drive);
+    }
+}
+
 impl TaskQueue for CpuQueue {
     fn submit(&mut self, round: &mut Vec<BatchedTask>) {
         self.tasks.extend(round.drain(..));
@@ -148,6 +157,10 @@ impl TaskQueue for CpuQueue {
     fn write_state(&mut self, place: StatePlace, states: Vec<TensorData>) {
         // SAFETY: no task in flight uses the slot, by the contract of `write_state`.
         unsafe { self.state.cell(place.cell_type).write_state(place, states) };
+    }
+
+    fn host(&self) -> Option<Arc<dyn Host>> {
+        Some(Arc::new(ProgramHost(self.program_threads.host())))
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {

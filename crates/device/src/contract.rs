@@ -273,10 +273,21 @@ pub trait TaskQueue: Send {
     /// later, and reads that are asked for later, find it.
     fn write_state(&mut self, place: StatePlace, states: Vec<TensorData>);
 
+    /// The thread that is to drive the queue, where any other would have to hand its work over; none where all are alike.
+    fn host(&self) -> Option<Arc<dyn Host>> {
+        None
+    }
+
     /// Appends what has completed and was not reported yet, in the order in which it did; nothing if
     /// nothing has. A device that computes on its worker's thread reports what there is, or else
     /// runs its oldest task, or the next part of it, within this call and reports that.
     fn poll(&mut self, completions: &mut Vec<Completion>);
+}
+
+/// Runs the loop that drives a queue on a thread of the device.
+pub trait Host: Send + Sync {
+    /// Runs `drive` on that thread, and returns once it has ended.
+    fn run(&self, drive: Box<dyn FnOnce() + Send + '_>);
 }
 
 /// The place of a state: the slot that holds the state of a chain before its step `step`.

@@ -32,7 +32,7 @@ pub use bell::Bell;
 pub use cell_timer::{CellTimer, Effort};
 pub use chain::{Chain, Origin, Roster, RosterError};
 pub use contract::{
-    Capabilities, Completion, Device, DeviceError, KeptStates, Materialized, Read, Runner,
+    Capabilities, Completion, Device, DeviceError, Host, KeptStates, Materialized, Read, Runner,
     StatePlace, TaskDone, TaskQueue,
 };
 pub use lone_worker::LoneWorker;

@@ -18,6 +18,7 @@ mod alarms;
 mod config;
 mod engine;
 mod error;
+mod idle_polling;
 mod inbox;
 mod lock;
 mod manager_config;

@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
+use std::time::Instant;
 
 use batchmaker_device::{Bell, Completion, Read, TaskQueue};
 use batchmaker_graph::{BatchedTask, EndOfSequence, RequestId, StatePlacement, WorkerId};
 use batchmaker_manager::{Event, Failure, Finished, Manager, Outcome};
 
+use crate::idle_polling::IdlePolling;
 use crate::lock::lock;
 use crate::reply::RequestTimes;
 use crate::request_table::RequestTable;
@@ -20,9 +21,16 @@ use crate::statistics::Turn;
 
 /// Runs a worker until the engine stops, or its part of the device is lost and others go on.
 pub(crate) fn run(shared: &Shared, id: WorkerId, queue: Box<dyn TaskQueue>) {
-    let _guard = AbortOnPanic;
-    Worker::new(shared, id, queue).run();
-    shared.watch.waits(id);
+    let host = queue.host();
+    let drive: Box<dyn FnOnce() + Send + '_> = Box::new(move || {
+        let _guard = AbortOnPanic;
+        Worker::new(shared, id, queue).run();
+        shared.watch.waits(id);
+    });
+    match host {
+        Some(host) => host.run(drive),
+        None => drive(),
+    }
 }
 
 struct Worker<'a> {
@@ -46,6 +54,9 @@ struct Worker<'a> {
     is_busy: bool,
     /// The turns of all workers up to this one's last.
     turns_seen: u64,
+    idle_polling: IdlePolling,
+    /// Requests that it answered since it last waited without work.
+    answered: usize,
 }
 
 impl<'a> Worker<'a> {
@@ -63,6 +74,8 @@ impl<'a> Worker<'a> {
             ended: Vec::new(),
             is_busy: false,
             turns_seen: 0,
+            idle_polling: IdlePolling::default(),
+            answered: 0,
         }
     }
 
@@ -297,6 +310,7 @@ impl<'a> Worker<'a> {
         if self.answers.is_empty() {
             return;
         }
+        self.answered += self.answers.len();
         // First: once they are taken out, their positions are free for the next.
         self.answers.iter().for_each(|&request| self.shared.device.retire(request));
         let mut requests = lock(&self.shared.requests);
@@ -333,10 +347,15 @@ impl<'a> Worker<'a> {
             ns => Some(ns),
         };
         if !is_due {
-            let poll_for = if self.is_waited_for() { shared.poll_for } else { Duration::ZERO };
             let deadline = deadline_ns().map(|ns| shared.inbox.instant_of(ns));
             shared.watch.waits(self.id);
-            self.bell.wait(seen, poll_for, deadline);
+            if self.is_waited_for() {
+                self.bell.wait(seen, shared.poll_for, deadline);
+            } else {
+                let start = Instant::now();
+                self.bell.wait(seen, self.idle_polling.poll_for(), deadline);
+                self.idle_polling.note(start.elapsed(), std::mem::take(&mut self.answered));
+            }
         }
         let was_woken = shared.inbox.waiting.end(self.id);
         let is_deadline = deadline_ns().is_some_and(|ns| shared.inbox.now_ns() >= ns);

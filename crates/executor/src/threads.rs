@@ -95,6 +95,11 @@ impl ExecutorThreads {
         Borrowed { idle: &self.cores.idle, count }
     }
 
+    /// The first of the threads: programs that are run there are not handed over to another.
+    pub fn host(&self) -> ExecutorHost {
+        ExecutorHost(self.pool.clone())
+    }
+
     pub(crate) fn pool(&self) -> Arc<ThreadPool> {
         self.pool.clone()
     }
@@ -146,6 +151,16 @@ impl ExecutorThreads {
             _ => on_own(),
         }
         error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+}
+
+/// A thread that programs run on: see [`ExecutorThreads::host`].
+pub struct ExecutorHost(Arc<ThreadPool>);
+
+impl ExecutorHost {
+    /// Runs `work` on the thread, and waits for it.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.0.run(work)
     }
 }
 
