@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use batchmaker_graph::TensorData;
 use rten::{Model, ModelOptions, NodeId, RunOptions, Value, ValueOrView};
-use rten_onnx::onnx::{ModelProto, NodeProto, TensorProto, ValueInfoProto};
+use rten_onnx::onnx::{DataType, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use rten_tensor::Layout;
 
 use crate::growth::{Growth, Samples};
@@ -23,6 +23,11 @@ const SPANS: [usize; 2] = [64, 8];
 /// Steps that a program with one of [`WINDOWS`] is tried with after these. Any other fails for another reason, and what it
 /// allocates before might be large.
 const LONG_SPANS: [usize; 2] = [1000, 16_000];
+
+/// Of numbers that a program's constants hold, as many are tried, up to this one, of constants of up to so many elements.
+const SPANS_OF_CONSTANTS: usize = 24;
+const SPAN_MAX: usize = 4096;
+const SHAPE_MAX: usize = 6;
 
 /// Operators that may want many steps.
 const WINDOWS: [&str; 7] =
@@ -82,8 +87,8 @@ impl Probe {
         let has_windows = has_windows.map(operator).any(|name| WINDOWS.contains(&name));
         let spans = match (ports.is_empty(), has_windows) {
             (true, _) => vec![1],
-            (false, true) => [SPANS, LONG_SPANS].concat(),
-            (false, false) => SPANS.to_vec(),
+            (false, true) => [&SPANS[..], &LONG_SPANS, &spans_of_constants(model)].concat(),
+            (false, false) => [&SPANS[..], &spans_of_constants(model)].concat(),
         };
         let run = |count: usize, span: usize| tracer.shapes(count, &vec![span; inputs.len()]);
         let two = |span: usize, one: &Shapes| match is_batched {
@@ -224,6 +229,25 @@ impl<'a> Tracer<'a> {
     }
 }
 
+/// The steps that a program may take and no others: numbers of its small constants, which hold shapes. Those that it has most often
+/// come first.
+fn spans_of_constants(model: &ModelProto) -> Vec<usize> {
+    let constants = model.graph.iter().flat_map(|graph| &graph.initializer);
+    let shapes = constants.filter_map(shape_in).flatten();
+    let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+    shapes.for_each(|n| *counts.entry(n).or_default() += 1);
+    let mut spans: Vec<(usize, usize)> = counts.into_iter().collect();
+    spans.sort_by_key(|&(span, count)| (std::cmp::Reverse(count), std::cmp::Reverse(span)));
+    spans.into_iter().take(SPANS_OF_CONSTANTS).map(|(span, _)| span).collect()
+}
+
+/// The numbers of a constant that may be a shape; without those that are no length of several steps.
+fn shape_in(constant: &TensorProto) -> Option<Vec<usize>> {
+    let ints = int_elements(constant).filter(|ints| ints.len() <= SHAPE_MAX)?;
+    let lengths = ints.into_iter().filter_map(|n| usize::try_from(n).ok());
+    Some(lengths.filter(|n| (2..=SPAN_MAX).contains(n)).collect())
+}
+
 /// Fits the shapes of all tensors to runs of other lengths than `span`, with which they are `base`.
 fn grow(
     tracer: &Tracer<'_>,
@@ -330,6 +354,21 @@ fn of_port(number: usize, port: &Port, span: usize, lengths: &Lengths) -> ShapeG
     let row = port.row.shape.iter().copied().map(constant);
     let dims = batch.map(constant).into_iter().chain(steps).chain(row).collect();
     ShapeGrowth { dims, is_batched: port.axes.batch }
+}
+
+/// The elements of an INT64 constant.
+pub(crate) fn int_elements(constant: &TensorProto) -> Option<Vec<i64>> {
+    if constant.data_type != Some(DataType::INT64) {
+        return None;
+    }
+    Some(match &constant.raw_data {
+        Some(raw) => {
+            let bytes = raw.borrow();
+            let (ints, _) = bytes.as_chunks::<8>();
+            ints.iter().map(|&int| i64::from_le_bytes(int)).collect()
+        }
+        None => constant.int64_data.clone(),
+    })
 }
 
 /// The shape of a constant.

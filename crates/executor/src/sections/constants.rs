@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rten_onnx::onnx::{DataType, GraphProto, NodeProto, TensorProto};
 
-use crate::probe::constant_dims;
+use crate::probe::{constant_dims, int_elements};
 
 /// A program's constants by name.
 pub(super) struct Constants<'a>(BTreeMap<&'a str, &'a TensorProto>);
@@ -45,15 +45,7 @@ impl<'a> Constants<'a> {
 
     /// The elements of an INT64 constant.
     pub(super) fn ints(&self, name: &str) -> Option<Vec<i64>> {
-        let tensor = self.get(name).filter(|tensor| tensor.data_type == Some(DataType::INT64))?;
-        Some(match &tensor.raw_data {
-            Some(raw) => {
-                let bytes = raw.borrow();
-                let (ints, _) = bytes.as_chunks::<8>();
-                ints.iter().map(|&int| i64::from_le_bytes(int)).collect()
-            }
-            None => tensor.int64_data.clone(),
-        })
+        int_elements(self.get(name)?)
     }
 
     /// A FLOAT constant of one element.

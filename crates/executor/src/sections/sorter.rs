@@ -452,7 +452,7 @@ impl<'a> Sorter<'a> {
             && self.depth(other) <= deepest
             && self.are_alike(other, output);
         // One number for each output: the axes before the last have one element.
-        let is_bias = |(dims, b): &(Vec<usize>, Vec<f32>)| dims.last() == Some(&b.len());
+        let is_bias = |(dims, b): &(Vec<usize>, Vec<f32>)| dims.last().unwrap_or(&1) == &b.len();
         let b = self.constants.floats(other).filter(is_bias).map(|(_, b)| b);
         let section = &mut self.native[at];
         match &mut section.kind {

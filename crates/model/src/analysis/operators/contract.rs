@@ -128,22 +128,11 @@ fn times_weights(
         }
         _ => Rc::new(weights.reshaped(&[k, 1])),
     };
-    // One matrix of all rows of rows: axes before the last are kept only if one of them is not 1.
-    let mut shape = row_shape(&view.dims);
-    if shape.len() > 1 && shape[..shape.len() - 1].iter().all(|&n| n == 1) {
-        shape.drain(..shape.len() - 1);
-    }
     let operands = vec![
-        Operand::Rows { source: view.source, at: view.at, shape: shape.clone() },
-        Operand::Constant(weights.clone()),
+        Operand::Rows { source: view.source, at: view.at, shape: row_shape(&view.dims) },
+        Operand::Constant(weights),
     ];
-    let vals = analysis.emit(node, "MatMul", vec![], operands, vec![(ElementType::F32, out)]);
-    if let Some(op) = analysis.ops.last_mut() {
-        shape.pop();
-        shape.push(weights.shape()[1]);
-        op.outputs[0].shape = shape;
-    }
-    Ok(vals)
+    Ok(analysis.emit(node, "MatMul", vec![], operands, vec![(ElementType::F32, out)]))
 }
 
 /// A product of matrices that lie within the rows.
