@@ -73,8 +73,10 @@ pub use layers::attention::{Attention, AttentionSizes, Head};
 pub use layers::convolution::{
     ConvolutionParameters, Epilogue, Factors, Images, PackedConvolution,
 };
+pub use layers::elementwise::{Binary, ElementStep, Operand, elementwise};
 pub use layers::layer_norm::{LayerNormParameters, layer_norm};
 pub use layers::pool::{Pooling, pool};
+pub use layers::reduce::{Reduction, reduce};
 pub use layers::softmax::softmax;
 pub use layers::window::Window;
 pub use packing::lines::Lines;

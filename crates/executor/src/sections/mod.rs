@@ -10,6 +10,8 @@
 //! | `attention.rs` | attention without all of its scores at once; softmax |
 //! | `layer_norm.rs` | layer normalisation |
 //! | `attention_pattern.rs`, `transformer_patterns.rs` | attention; layer norms and GELU, recognised among operators |
+//! | `element_chain.rs`, `reducing.rs`, `element_pattern.rs` | elementwise operators in one pass; reductions; both, recognised |
+//! | `element_types.rs` | which tensors hold floats |
 //! | `taking.rs`, `taking_pattern.rs` | windows and edges that are copied; their operators, recognised |
 //! | `strided_view.rs`, `view_pattern.rs` | other shapes and orders of elements, joined into one copy; their operators, recognised |
 //! | `rearranging.rs` | pixels that are repeated, channels that change places |
@@ -28,6 +30,9 @@ mod buffers;
 mod constants;
 mod convolution;
 mod cut;
+mod element_chain;
+mod element_pattern;
+mod element_types;
 mod fallback;
 mod gates;
 mod guards;
@@ -36,6 +41,7 @@ mod parts;
 mod pooling;
 mod product;
 mod rearranging;
+mod reducing;
 mod section_writer;
 mod sectioned_program;
 mod self_gates;

@@ -9,6 +9,7 @@ use crate::memory_plan::NATIVE_ATTENTION;
 use crate::operator::operator;
 use crate::run_order::reads;
 use crate::sections::constants::Constants;
+use crate::sections::element_chain::ElementChain;
 use crate::sections::fallback::{ConstantLayout, Fallback};
 use crate::sections::guards::Guard;
 use crate::sections::product::Product;
@@ -227,6 +228,8 @@ impl<'a> SectionWriter<'a> {
             NativeKind::Softmax => (SectionKind::Softmax, 0),
             NativeKind::Attention(attention) => (SectionKind::Attention(attention), 0),
             NativeKind::Take(take, _) => (SectionKind::Take(take), 0),
+            NativeKind::Chain(steps, _) => (SectionKind::Chain(ElementChain(steps)), 0),
+            NativeKind::Reduce(reduce) => (SectionKind::Reduce(reduce), 0),
             NativeKind::View(steps, _) => (SectionKind::View(StridedView(steps)), 0),
             NativeKind::LayerNorm(layer_norm) => (SectionKind::LayerNorm(layer_norm), 0),
             NativeKind::Guard(operator, node) => {

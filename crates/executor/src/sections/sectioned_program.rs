@@ -9,11 +9,13 @@ use crate::error::ExecutorError;
 use crate::sections::attention::{AttentionOf, softmax_of_rows};
 use crate::sections::buffers::Buffers;
 use crate::sections::convolution::Convolution;
+use crate::sections::element_chain::ElementChain;
 use crate::sections::fallback::Fallback;
 use crate::sections::guards::Guard;
 use crate::sections::layer_norm::LayerNorm;
 use crate::sections::pooling::Pool;
 use crate::sections::product::Product;
+use crate::sections::reducing::Reduce;
 use crate::sections::strided_view::StridedView;
 use crate::sections::taking::Take;
 use crate::sections::tensor::{ChannelsLast, SectionTensor, wrong_layout};
@@ -91,6 +93,10 @@ pub(super) enum SectionKind {
     LayerNorm(LayerNorm),
     /// Takes elements of an axis.
     Take(Take),
+    /// Runs elementwise operators, one after the other, on the first tensor.
+    Chain(ElementChain),
+    /// Makes one element of those along some axes.
+    Reduce(Reduce),
     /// Puts elements in another place or shape.
     View(StridedView),
     /// Runs an operator that rten would compute for one row otherwise than for several.
@@ -259,6 +265,23 @@ impl Section {
             }
             SectionKind::Take(take) => {
                 let output = take.run(self.channels_first(tensors, 0)?)?;
+                return Ok(vec![SectionTensor::ChannelsFirst(output)]);
+            }
+            SectionKind::Chain(chain) => {
+                let is_free = self.last.contains(&self.reads[0]) && !chain.reads_whole();
+                let x = if is_free { tensors[self.reads[0]].take() } else { None };
+                let x = x.map(SectionTensor::into_channels_first).transpose()?;
+                let is_taken = x.is_some();
+                let of = |at: usize| match (at, is_taken) {
+                    (0, true) => Ok(None),
+                    _ => self.channels_first(tensors, at).map(Some),
+                };
+                let reads = (0..self.reads.len()).map(of).collect::<Result<Vec<_>, _>>()?;
+                let output = chain.run(x, &reads, threads)?;
+                return Ok(vec![SectionTensor::ChannelsFirst(output)]);
+            }
+            SectionKind::Reduce(reduce) => {
+                let output = reduce.run(self.channels_first(tensors, 0)?, threads)?;
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
             SectionKind::View(view) => {

@@ -12,9 +12,12 @@ use crate::run_order::reads;
 use crate::sections::attention::AttentionOf;
 use crate::sections::constants::{Constants, float, int};
 use crate::sections::convolution::UnpackedConvolution;
+use crate::sections::element_chain::ChainStep;
+use crate::sections::element_types::Floats;
 use crate::sections::guards::Guarded;
 use crate::sections::layer_norm::LayerNorm;
 use crate::sections::pooling::Pool;
+use crate::sections::reducing::Reduce;
 use crate::sections::strided_view::ViewStep;
 use crate::sections::taking::Take;
 
@@ -88,6 +91,10 @@ pub(super) enum NativeKind {
     Attention(AttentionOf),
     LayerNorm(LayerNorm),
     Take(Take, &'static str),
+    /// Elementwise operators of the first tensor, with their names.
+    Chain(Vec<ChainStep>, Vec<String>),
+    /// An element of those along axes.
+    Reduce(Reduce),
     /// Operators that only put elements in another place or shape, with their names.
     View(Vec<ViewStep>, Vec<String>),
     /// An operator that rten may compute for one row otherwise than for several.
@@ -97,9 +104,11 @@ pub(super) enum NativeKind {
 impl NativeKind {
     /// Whether its tensors have their channels last.
     pub(super) fn has_channels_last(&self) -> bool {
-        use NativeKind::{Attention, Guard, LayerNorm, Product, Softmax, Take, View};
+        use NativeKind::{
+            Attention, Chain, Guard, LayerNorm, Product, Reduce, Softmax, Take, View,
+        };
         let is_of_rows = matches!(self, Product { .. } | Softmax | Attention(_) | LayerNorm(_));
-        !is_of_rows && !matches!(self, Take(..) | Guard(..) | View(..))
+        !is_of_rows && !matches!(self, Take(..) | Guard(..) | View(..) | Chain(..) | Reduce(_))
     }
 
     /// Its operators, for people. `precision` is that of constant matrices, `reads` the number of tensors that it reads.
@@ -133,7 +142,8 @@ impl NativeKind {
             Self::Softmax => "Softmax".to_owned(),
             Self::Attention(_) => "MatMul, Softmax, MatMul".to_owned(),
             Self::Take(_, operator) => (*operator).to_owned(),
-            Self::View(_, operators) => operators.join(", "),
+            Self::View(_, operators) | Self::Chain(_, operators) => operators.join(", "),
+            Self::Reduce(Reduce { reduction, .. }) => format!("Reduce{reduction:?}"),
             Self::LayerNorm(_) if reads > 1 => "Add, LayerNormalization".to_owned(),
             Self::LayerNorm(_) => "LayerNormalization".to_owned(),
             Self::Guard(_, node) => operator(node).to_owned(),
@@ -169,6 +179,7 @@ pub(super) struct Sorted<'a> {
 pub(super) struct Sorter<'a> {
     pub(super) constants: &'a Constants<'a>,
     pub(super) probe: &'a Probe,
+    pub(super) floats: Floats<'a>,
     /// The outputs of products whose factors are bytes.
     byte_products: &'a BTreeSet<&'a str>,
     /// The number of times that operators and outputs of the program read each tensor.
@@ -197,7 +208,18 @@ impl<'a> Sorter<'a> {
             |node: &'a NodeProto| node.output.iter().map(move |name| (name.as_str(), node));
         let producers = graph.node.iter().flat_map(produced).collect();
         let (depths, native, fallback) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-        Self { constants, probe, byte_products, readers, producers, depths, native, fallback }
+        let floats = Floats::of(graph);
+        Self {
+            constants,
+            probe,
+            floats,
+            byte_products,
+            readers,
+            producers,
+            depths,
+            native,
+            fallback,
+        }
     }
 
     /// Sorts one operator, which rten may compute for one row otherwise than for several if `is_sensitive`. Returns none if it has
@@ -218,6 +240,13 @@ impl<'a> Sorter<'a> {
         } else if let Some(step) = self.view_step(node) {
             let kind = NativeKind::View(vec![step], vec![operator(node).to_owned()]);
             self.add_section(kind, node, output, depth + 1)
+        } else if let Some((kind, reads)) =
+            self.element_chain(node).filter(|_| !self.reads_channels_last(node))
+        {
+            let depth = reads.iter().map(|name| self.depth(name)).max().unwrap_or(0) + 1;
+            let (activation, output) = (Activation::Identity, output.clone());
+            self.native.push(NativeSection { kind, reads, activation, output, depth });
+            depth
         } else if let Some(guarded) = self.guarded(node).filter(|_| is_sensitive) {
             let kind = NativeKind::Guard(guarded, node.clone());
             self.add_section(kind, node, output, depth + 1)
@@ -300,7 +329,10 @@ impl<'a> Sorter<'a> {
                     && self.tensors(node).count() == node.input.len();
                 is_along_channels.then_some(NativeKind::Concat)
             }
-            "ReduceMean" => self.is_mean_of_pixels(node, x).then_some(NativeKind::Mean),
+            "ReduceMean" if self.is_mean_of_pixels(node, x) => Some(NativeKind::Mean),
+            "ReduceMax" | "ReduceMean" | "ReduceMin" | "ReduceSum" => {
+                self.reduction(node).map(NativeKind::Reduce)
+            }
             "ConvTranspose" => {
                 let convolution = UnpackedConvolution::of_transposed(node, self.constants)?;
                 Some(NativeKind::Convolution(convolution))
@@ -365,6 +397,7 @@ impl<'a> Sorter<'a> {
             .or_else(|| self.add_factor_or_shift(node, output))
             .or_else(|| self.add_sum(node, output))
             .or_else(|| self.add_view_step(node))
+            .or_else(|| self.add_element_step(node))
             .or_else(|| self.add_elementwise(node))
     }
 
@@ -445,11 +478,8 @@ impl<'a> Sorter<'a> {
         {
             return None;
         }
-        // A section of the same depth has run if it comes before.
-        let is_before = self.native[..at].iter().any(|section| &section.output == other);
-        let deepest = if is_before { section.depth } else { section.depth - 1 };
         let is_residual = !self.constants.has(other)
-            && self.depth(other) <= deepest
+            && self.is_before(at, other)
             && self.are_alike(other, output);
         // One number for each output: the axes before the last have one element.
         let is_bias = |(dims, b): &(Vec<usize>, Vec<f32>)| dims.last().unwrap_or(&1) == &b.len();
@@ -470,6 +500,14 @@ impl<'a> Sorter<'a> {
             _ => return None,
         }
         Some(at)
+    }
+
+    /// Whether a tensor is there when the native section at `at` runs.
+    pub(super) fn is_before(&self, at: usize, name: &str) -> bool {
+        // A section of the same depth has run if it comes before.
+        let is_before = self.native[..at].iter().any(|section| section.output == name);
+        let depth = self.native[at].depth;
+        self.depth(name) <= if is_before { depth } else { depth - 1 }
     }
 
     fn add_elementwise(&mut self, node: &NodeProto) -> Option<usize> {
@@ -578,7 +616,7 @@ impl<'a> Sorter<'a> {
         dims.len() <= shape.len() && axes.next().is_none_or(is_channels) && axes.next().is_none()
     }
 
-    fn activation(&self, node: &NodeProto) -> Option<Activation> {
+    pub(super) fn activation(&self, node: &NodeProto) -> Option<Activation> {
         let bound = |at: usize, default: f32| match node.input.get(at).filter(|n| !n.is_empty()) {
             Some(name) => self.constants.number(name),
             None => Some(default),

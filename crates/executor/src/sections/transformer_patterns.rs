@@ -99,7 +99,7 @@ impl Sorter<'_> {
     /// The two tensors of one shape that `x` is the sum of, if it is read `reads` times and rten would add them.
     fn summands(&self, x: &str, reads: usize) -> Option<Vec<String>> {
         let sum = self.producers.get(x).filter(|_| self.readers.get(x) == Some(&reads))?;
-        let sum = Some(sum).filter(|of| operator(of) == "Add" && self.is_of_rten(of))?;
+        let sum = Some(sum).filter(|of| operator(of) == "Add" && self.is_by_itself(of))?;
         let is_summand = |name: &String| {
             !self.constants.has(name) && self.are_alike(name, x) && self.is_there(name)
         };

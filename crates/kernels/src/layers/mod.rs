@@ -16,15 +16,19 @@
 //! | `pool.rs` | pools |
 //! | `softmax.rs` | softmax over rows |
 //! | `layer_norm.rs` | layer normalisation of rows |
+//! | `elementwise.rs` | elementwise operators, one after the other |
+//! | `reduce.rs` | sums, means and extremes along an axis |
 //! | `attention.rs` | attention, a block of queries at a time |
 
 pub(crate) mod activation;
 pub(crate) mod attention;
 pub(crate) mod convolution;
 mod depthwise;
+pub(crate) mod elementwise;
 pub(crate) mod layer_norm;
 mod panels;
 pub(crate) mod pool;
+pub(crate) mod reduce;
 pub(crate) mod softmax;
 mod sum_parts;
 mod taps;

@@ -1,0 +1,153 @@
+//! Recognises elementwise operators and reductions of floats.
+
+use batchmaker_kernels::{Binary, Reduction};
+use rten_onnx::onnx::NodeProto;
+use rten_tensor::Tensor;
+
+use crate::operator::operator;
+use crate::sections::constants::int;
+use crate::sections::element_chain::{ChainOperand, ChainStep};
+use crate::sections::reducing::Reduce;
+use crate::sections::sorter::{NativeKind, NativeSection, Sorter};
+
+/// An elementwise operator of a tensor `x`.
+struct Elementwise<'a> {
+    x: &'a String,
+    /// The computed operand beside it.
+    other: Option<&'a String>,
+    /// The step, whose computed operand is the first that its section reads.
+    step: ChainStep,
+}
+
+impl Sorter<'_> {
+    /// The chain that an elementwise operator begins, and the tensors that it reads.
+    pub(super) fn element_chain(&self, node: &NodeProto) -> Option<(NativeKind, Vec<String>)> {
+        let Elementwise { x, other, mut step } = self.elementwise(node)?;
+        let mut reads = vec![x.clone()];
+        if let (ChainStep::Binary(_, ChainOperand::Read(at)), Some(other)) = (&mut step, other)
+            && other != x
+        {
+            *at = 1;
+            reads.push(other.clone());
+        }
+        Some((NativeKind::Chain(vec![step], vec![operator(node).to_owned()]), reads))
+    }
+
+    /// Adds an elementwise operator to the chain whose last element it alone reads. Returns the position of that section.
+    pub(super) fn add_element_step(&mut self, node: &NodeProto) -> Option<usize> {
+        let Elementwise { x, other, mut step } = self.elementwise(node)?;
+        let at = self.only_read(x)?;
+        if !matches!(self.native[at].kind, NativeKind::Chain(..)) {
+            return None;
+        }
+        if let Some(other) = other
+            && (other == x || !self.is_before(at, other))
+        {
+            return None;
+        }
+        let section = &mut self.native[at];
+        if let (ChainStep::Binary(_, ChainOperand::Read(at)), Some(other)) = (&mut step, other) {
+            *at = section.reads.iter().position(|read| read == other).unwrap_or_else(|| {
+                section.reads.push(other.clone());
+                section.reads.len() - 1
+            });
+        }
+        if let NativeKind::Chain(steps, operators) = &mut section.kind {
+            steps.push(step);
+            operators.push(operator(node).to_owned());
+        }
+        Some(at)
+    }
+
+    fn elementwise<'b>(&self, node: &'b NodeProto) -> Option<Elementwise<'b>> {
+        let output = node.output.first().filter(|output| self.floats.has(output))?;
+        let is_whole = |name: &String| {
+            let dims = |name: &str| self.probe.growth(name).map(|growth| &growth.dims[..]);
+            !self.constants.has(name)
+                && self.floats.has(name)
+                && self.probe.shapes(name) == self.probe.shapes(output)
+                && dims(name) == dims(output)
+                && dims(name).is_some()
+        };
+        let x = node.input.first()?;
+        if let Some(activation) = self.activation(node).filter(|_| is_whole(x)) {
+            return Some(Elementwise { x, other: None, step: ChainStep::Activation(activation) });
+        }
+        if operator(node) == "Sqrt" {
+            return is_whole(x).then_some(Elementwise { x, other: None, step: ChainStep::Root });
+        }
+        let [a, b] = &node.input[..] else { return None };
+        let (binary, turned) = match operator(node) {
+            "Add" => (Binary::Add, Binary::Add),
+            "Sub" => (Binary::Subtract, Binary::SubtractFrom),
+            "Mul" => (Binary::Multiply, Binary::Multiply),
+            "Div" => (Binary::Divide, Binary::DivideInto),
+            "Max" => (Binary::Greatest, Binary::Greatest),
+            "Min" => (Binary::Least, Binary::Least),
+            _ => return None,
+        };
+        let is_chain = |name: &String| {
+            let at = self.only_read(name);
+            at.is_some_and(|at| matches!(self.native[at].kind, NativeKind::Chain(..)))
+        };
+        let ways = [(a, b, binary), (b, a, turned)];
+        let mut ways: Vec<_> = ways.into_iter().filter(|(x, ..)| is_whole(x)).collect();
+        ways.sort_by_key(|(x, ..)| !is_chain(x));
+        let (x, other, binary) =
+            ways.into_iter().find(|(_, other, _)| self.meets(other, output))?;
+        let (other, operand) = match self.constants.has(other) {
+            true => {
+                let (dims, data) = self.constants.floats(other)?;
+                (None, ChainOperand::Constant(Tensor::from_data(&dims[..], data)))
+            }
+            false => (Some(other), ChainOperand::Read(0)),
+        };
+        Some(Elementwise { x, other, step: ChainStep::Binary(binary, operand) })
+    }
+
+    /// Whether an operand has elements for axes of `whole` that lie side by side, and one element along all others.
+    fn meets(&self, operand: &str, whole: &str) -> bool {
+        let dims = |name: &str| self.probe.growth(name).map(|growth| &growth.dims[..]);
+        let (Some(of), Some(all)) = (dims(operand), dims(whole)) else { return false };
+        let Some(missing) = all.len().checked_sub(of.len()) else { return false };
+        let axes: Vec<usize> = (0..of.len()).filter(|&axis| !of[axis].is_one()).collect();
+        let is_axis = |&axis: &usize| of[axis] == all[axis + missing];
+        let is_alone = |axis: usize| all[axis + missing].is_one() || axes.contains(&axis);
+        let are_together = match axes[..] {
+            [first, .., last] => (first..=last).all(is_alone),
+            _ => true,
+        };
+        self.floats.has(operand) && axes.iter().all(is_axis) && are_together
+    }
+
+    /// The reduction of floats along axes side by side that `node` is.
+    pub(super) fn reduction(&self, node: &NodeProto) -> Option<Reduce> {
+        let reduction = match operator(node) {
+            "ReduceSum" => Reduction::Sum,
+            "ReduceMean" => Reduction::Mean,
+            "ReduceMax" => Reduction::Greatest,
+            "ReduceMin" => Reduction::Least,
+            _ => return None,
+        };
+        let x = node.input.first().filter(|x| self.floats.has(x) && !self.constants.has(x))?;
+        let rank = self.probe.shapes(x)?[0].len() as i64;
+        let mut axes = self.constants.ints(node.input.get(1)?)?;
+        axes.iter_mut().filter(|axis| **axis < 0).for_each(|axis| *axis += rank);
+        axes.sort_unstable();
+        let start = usize::try_from(*axes.first()?).ok()?;
+        let end = start + axes.len();
+        let are_together = axes.iter().zip(start..).all(|(&axis, at)| axis == at as i64);
+        let keeps_axes = int(node, "keepdims", 1) == 1;
+        let is_sane = are_together && end <= rank as usize;
+        is_sane.then_some(Reduce { reduction, axes: start..end, keeps_axes })
+    }
+
+    /// Whether an operator runs by itself: in rten, or in a chain that no other operator has joined.
+    pub(super) fn is_by_itself(&self, node: &NodeProto) -> bool {
+        let is_chain_of_it = |section: &NativeSection| {
+            Some(&section.output) == node.output.first()
+                && matches!(&section.kind, NativeKind::Chain(steps, _) if steps.len() == 1)
+        };
+        self.is_of_rten(node) || self.native.iter().any(is_chain_of_it)
+    }
+}

@@ -1,0 +1,233 @@
+//! Elementwise operators, one after the other, on a block of elements that stays in the cache.
+//!
+//! Each operator is computed by itself and rounded, as if it had a pass of its own.
+
+use crate::error::KernelError;
+use crate::layers::activation::{Activation, Finish};
+use crate::packing::checks::check_len;
+use crate::simd::isa::Isa;
+use crate::simd::operations::{Simd, SimdOp};
+use crate::simd::vector_unit::VectorUnit;
+
+/// Elements of a block: 4 KiB.
+const BLOCK: usize = 1024;
+
+/// An operator on an element.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ElementStep<'a> {
+    /// The activation of the element.
+    Activation(Activation),
+    /// Its square root (Sqrt).
+    Root,
+    /// The result of the element and its operand.
+    Binary(Binary, Operand<'a>),
+}
+
+/// An operator on an element x and its operand b.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Binary {
+    /// x + b (Add).
+    Add,
+    /// x - b (Sub).
+    Subtract,
+    /// b - x (Sub).
+    SubtractFrom,
+    /// x b (Mul).
+    Multiply,
+    /// x / b (Div).
+    Divide,
+    /// b / x (Div).
+    DivideInto,
+    /// The greater of the two (Max); NaN if one of them is.
+    Greatest,
+    /// The lesser of the two (Min); NaN if one of them is.
+    Least,
+}
+
+/// The operands of elements: element number i has number `i / repeat % data.len()`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Operand<'a> {
+    /// One after the other; at least one.
+    pub data: &'a [f32],
+    /// Elements in a row that have the same operand; at least one.
+    pub repeat: usize,
+}
+
+/// Applies steps to the elements of `y`, of which the first is number `first` of its tensor.
+///
+/// # Errors
+/// [`KernelError::IsaUnavailable`] where this machine lacks the instructions; [`KernelError::Length`] where a step has no operand.
+pub fn elementwise(
+    isa: Isa,
+    steps: &[ElementStep<'_>],
+    first: usize,
+    y: &mut [f32],
+) -> Result<(), KernelError> {
+    let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
+    for step in steps {
+        if let ElementStep::Binary(_, Operand { data, repeat }) = step {
+            check_len("operands", data, data.len().max(1))?;
+            check_len("operands", data, if *repeat == 0 { 0 } else { data.len() })?;
+        }
+    }
+    unit.vectorize(Elementwise { steps, first, y });
+    Ok(())
+}
+
+struct Elementwise<'a> {
+    steps: &'a [ElementStep<'a>],
+    first: usize,
+    y: &'a mut [f32],
+}
+
+impl SimdOp for Elementwise<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { steps, first, y } = self;
+        for (number, block) in y.chunks_mut(BLOCK).enumerate() {
+            let first = first + number * BLOCK;
+            for step in steps {
+                match *step {
+                    ElementStep::Activation(activation) => {
+                        Finish { y: &mut *block, residual: None, activation }.run(simd);
+                    }
+                    ElementStep::Root => block.iter_mut().for_each(|x| *x = x.sqrt()),
+                    ElementStep::Binary(binary, operand) => {
+                        apply_runs(binary, operand, first, block);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Applies an operator to a block, one run of operands after the other that lie side by side or are the same.
+#[inline(always)]
+fn apply_runs(binary: Binary, operand: Operand<'_>, first: usize, block: &mut [f32]) {
+    let Operand { data, repeat } = operand;
+    let (mut at, mut left) = (first, block);
+    while !left.is_empty() {
+        let place = at / repeat % data.len();
+        let run = match (data.len(), repeat) {
+            (1, _) => left.len(),
+            (count, 1) => (count - place).min(left.len()),
+            _ => (repeat - at % repeat).min(left.len()),
+        };
+        let (run, rest) = left.split_at_mut(run);
+        at += run.len();
+        if data.len() > 1 && repeat == 1 {
+            let operands = data[place..][..run.len()].iter();
+            apply(binary, run.iter_mut().zip(operands.copied()));
+        } else {
+            let operand = data[place];
+            apply(binary, run.iter_mut().map(|x| (x, operand)));
+        }
+        left = rest;
+    }
+}
+
+#[inline(always)]
+fn apply<'a>(binary: Binary, pairs: impl Iterator<Item = (&'a mut f32, f32)>) {
+    match binary {
+        Binary::Add => pairs.for_each(|(x, b)| *x += b),
+        Binary::Subtract => pairs.for_each(|(x, b)| *x -= b),
+        Binary::SubtractFrom => pairs.for_each(|(x, b)| *x = b - *x),
+        Binary::Multiply => pairs.for_each(|(x, b)| *x *= b),
+        Binary::Divide => pairs.for_each(|(x, b)| *x /= b),
+        Binary::DivideInto => pairs.for_each(|(x, b)| *x = b / *x),
+        Binary::Greatest => pairs.for_each(|(x, b)| *x = greatest(*x, b)),
+        Binary::Least => pairs.for_each(|(x, b)| *x = least(*x, b)),
+    }
+}
+
+/// The greater of two numbers; NaN if one of them is.
+#[inline(always)]
+pub(super) fn greatest(a: f32, b: f32) -> f32 {
+    if (a > b) | a.is_nan() { a } else { b }
+}
+
+/// The lesser of two numbers; NaN if one of them is.
+#[inline(always)]
+pub(super) fn least(a: f32, b: f32) -> f32 {
+    if (a < b) | a.is_nan() { a } else { b }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Binary; 8] = [
+        Binary::Add,
+        Binary::Subtract,
+        Binary::SubtractFrom,
+        Binary::Multiply,
+        Binary::Divide,
+        Binary::DivideInto,
+        Binary::Greatest,
+        Binary::Least,
+    ];
+
+    fn by_definition(binary: Binary, x: f32, b: f32) -> f32 {
+        match binary {
+            Binary::Add => x + b,
+            Binary::Subtract => x - b,
+            Binary::SubtractFrom => b - x,
+            Binary::Multiply => x * b,
+            Binary::Divide => x / b,
+            Binary::DivideInto => b / x,
+            Binary::Greatest | Binary::Least if x.is_nan() || b.is_nan() => f32::NAN,
+            Binary::Greatest => x.max(b),
+            Binary::Least => x.min(b),
+        }
+    }
+
+    #[test]
+    fn steps_are_those_of_their_definition_on_every_instruction_set() {
+        let x: Vec<f32> = (0..2500).map(|n| ((n * 37 % 101) as f32 - 50.0) / 7.0).collect();
+        let operands: Vec<f32> = (0..2500).map(|n| ((n * 53 % 89) as f32 - 44.5) / 5.0).collect();
+        for (count, repeat) in [(1, 1), (2500, 1), (25, 1), (25, 100), (5, 7), (3, 2500)] {
+            let operand = Operand { data: &operands[..count], repeat };
+            let steps: Vec<ElementStep<'_>> =
+                ALL.into_iter().map(|binary| ElementStep::Binary(binary, operand)).collect();
+            let wanted: Vec<u32> = (0..x.len())
+                .map(|at| {
+                    let b = operands[at / repeat % count];
+                    ALL.into_iter().fold(x[at], |x, binary| by_definition(binary, x, b)).to_bits()
+                })
+                .collect();
+            for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+                let mut y = x.clone();
+                // In two parts, as two threads would.
+                let (one, two) = y.split_at_mut(1111);
+                elementwise(isa, &steps, 0, one).unwrap();
+                elementwise(isa, &steps, 1111, two).unwrap();
+                let found: Vec<u32> = y.iter().map(|y| y.to_bits()).collect();
+                assert!(found == wanted, "{isa:?} {count} {repeat}");
+            }
+        }
+    }
+
+    #[test]
+    fn nan_stays_and_activations_are_steps() {
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let mut y = [f32::NAN, 4.0, 9.0];
+            let one = Operand { data: &[1.0], repeat: 1 };
+            let steps = [
+                ElementStep::Root,
+                ElementStep::Binary(Binary::Greatest, one),
+                ElementStep::Binary(Binary::Least, Operand { data: &[2.5], repeat: 1 }),
+                ElementStep::Activation(Activation::Clip { low: 0.0, high: 2.25 }),
+            ];
+            elementwise(isa, &steps, 0, &mut y).unwrap();
+            assert!(y[0].is_nan() && y[1..] == [2.0, 2.25], "{isa:?} {y:?}");
+        }
+    }
+
+    #[test]
+    fn steps_without_operands_are_errors() {
+        for operand in [Operand { data: &[], repeat: 1 }, Operand { data: &[1.0], repeat: 0 }] {
+            let steps = [ElementStep::Binary(Binary::Add, operand)];
+            assert!(elementwise(Isa::Scalar, &steps, 0, &mut [0.0]).is_err());
+        }
+    }
+}

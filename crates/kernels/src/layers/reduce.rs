@@ -1,0 +1,193 @@
+//! Sums, means, and the greatest and least elements along an axis.
+//!
+//! **Order.** Of 16 or more elements that lie side by side, each goes to the next of 16 parts, which are joined in pairs, 8 apart, then
+//! 4, 2 and 1. Other sums are in the order of the axis. So bits are the same on every instruction set.
+
+use crate::error::KernelError;
+use crate::layers::elementwise::{greatest, least};
+use crate::layers::sum_parts::PARTS;
+use crate::packing::checks::check_len;
+use crate::simd::isa::Isa;
+use crate::simd::operations::{Simd, SimdOp};
+use crate::simd::vector_unit::VectorUnit;
+
+/// What becomes of the elements along an axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reduction {
+    /// Their sum (ReduceSum); 0 of none.
+    Sum,
+    /// Their mean (ReduceMean); NaN of none.
+    Mean,
+    /// The greatest (ReduceMax), negative infinity of none; NaN if one is.
+    Greatest,
+    /// The least (ReduceMin), infinity of none; NaN if one is.
+    Least,
+}
+
+/// Reduces x `[outer, length, inner]` to y `[outer, inner]`.
+///
+/// # Errors
+/// [`KernelError::IsaUnavailable`] where this machine lacks the instructions; [`KernelError::Length`] where a tensor has another length.
+pub fn reduce(
+    isa: Isa,
+    reduction: Reduction,
+    [outer, length, inner]: [usize; 3],
+    x: &[f32],
+    y: &mut [f32],
+) -> Result<(), KernelError> {
+    let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
+    check_len("y", y, outer * inner)?;
+    check_len("x", x, outer * length * inner)?;
+    unit.vectorize(Reduce { reduction, length, inner, x, y });
+    Ok(())
+}
+
+struct Reduce<'a> {
+    reduction: Reduction,
+    length: usize,
+    inner: usize,
+    x: &'a [f32],
+    y: &'a mut [f32],
+}
+
+impl SimdOp for Reduce<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        match self.reduction {
+            Reduction::Sum | Reduction::Mean => self.by(
+                0.0,
+                #[inline(always)]
+                |a, b| a + b,
+            ),
+            Reduction::Greatest => self.by(f32::NEG_INFINITY, greatest),
+            Reduction::Least => self.by(f32::INFINITY, least),
+        }
+    }
+}
+
+impl Reduce<'_> {
+    #[inline(always)]
+    fn by(self, start: f32, join: impl Fn(f32, f32) -> f32 + Copy) {
+        let Self { reduction, length, inner, x, y } = self;
+        if inner == 1 && length < PARTS {
+            match length {
+                2 => of_short_rows::<2>(x, y, start, join),
+                3 => of_short_rows::<3>(x, y, start, join),
+                4 => of_short_rows::<4>(x, y, start, join),
+                _ => {
+                    for (number, y) in y.iter_mut().enumerate() {
+                        let row = x[number * length..][..length].iter();
+                        *y = row.fold(start, |joined, x| join(joined, *x));
+                    }
+                }
+            }
+        } else if inner == 1 {
+            for (number, y) in y.iter_mut().enumerate() {
+                *y = of_row(&x[number * length..][..length], start, join);
+            }
+        } else {
+            for (number, y) in y.chunks_exact_mut(inner.max(1)).enumerate() {
+                y.fill(start);
+                let of_outer = &x[number * length * inner..][..length * inner];
+                for row in of_outer.chunks_exact(inner) {
+                    y.iter_mut().zip(row).for_each(|(y, x)| *y = join(*y, *x));
+                }
+            }
+        }
+        if reduction == Reduction::Mean {
+            let count = length as f32;
+            y.iter_mut().for_each(|y| *y /= count);
+        }
+    }
+}
+
+#[inline(always)]
+fn of_short_rows<const LENGTH: usize>(
+    x: &[f32],
+    y: &mut [f32],
+    start: f32,
+    join: impl Fn(f32, f32) -> f32,
+) {
+    let (rows, _) = x.as_chunks::<LENGTH>();
+    for (y, row) in y.iter_mut().zip(rows) {
+        *y = start;
+        for x in row {
+            *y = join(*y, *x);
+        }
+    }
+}
+
+#[inline(always)]
+fn of_row(row: &[f32], start: f32, join: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut parts = [start; PARTS];
+    let (lines, rest) = row.as_chunks::<PARTS>();
+    for line in lines {
+        for part in 0..PARTS {
+            parts[part] = join(parts[part], line[part]);
+        }
+    }
+    for (part, x) in parts.iter_mut().zip(rest) {
+        *part = join(*part, *x);
+    }
+    for apart in [8, 4, 2, 1] {
+        for part in 0..apart {
+            parts[part] = join(parts[part], parts[part + apart]);
+        }
+    }
+    parts[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Reduction; 4] =
+        [Reduction::Sum, Reduction::Mean, Reduction::Greatest, Reduction::Least];
+
+    #[test]
+    fn reductions_are_those_of_their_definition() {
+        for [outer, length, inner] in
+            [[3, 40, 1], [2, 7, 1], [9, 3, 1], [1, 0, 1], [2, 5, 19], [2, 0, 3], [4, 1, 2]]
+        {
+            let count = outer * length * inner;
+            let x: Vec<f32> = (0..count).map(|n| ((n * 37 % 101) as f32 - 50.0) / 7.0).collect();
+            for reduction in ALL {
+                let of = |outer: usize, at: usize| {
+                    (0..length).map(move |n| (outer * length + n) * inner + at)
+                };
+                let mut first: Option<Vec<u32>> = None;
+                for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+                    let mut y = vec![7.0; outer * inner];
+                    reduce(isa, reduction, [outer, length, inner], &x, &mut y).unwrap();
+                    for (number, &y) in y.iter().enumerate() {
+                        let elements = of(number / inner, number % inner).map(|at| x[at]);
+                        let sum: f64 = elements.clone().map(f64::from).sum();
+                        let wanted = match reduction {
+                            Reduction::Sum => sum as f32,
+                            Reduction::Mean => (sum / length as f64) as f32,
+                            Reduction::Greatest => elements.fold(f32::NEG_INFINITY, f32::max),
+                            Reduction::Least => elements.fold(f32::INFINITY, f32::min),
+                        };
+                        let is_near = (y - wanted).abs() < 1e-4 || y == wanted;
+                        assert!(is_near || (y.is_nan() && wanted.is_nan()), "{y} {wanted}");
+                    }
+                    let bits: Vec<u32> = y.iter().map(|y| y.to_bits()).collect();
+                    assert_eq!(first.get_or_insert(bits.clone()), &bits, "{isa:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_nan_is_the_result() {
+        let mut x = vec![1.0; 50];
+        x[20] = f32::NAN;
+        for reduction in ALL {
+            for shape in [[1, 50, 1], [1, 25, 2]] {
+                let mut y = vec![0.0; shape[2]];
+                reduce(Isa::best(), reduction, shape, &x, &mut y).unwrap();
+                assert!(y[0].is_nan(), "{reduction:?}");
+            }
+        }
+    }
+}
