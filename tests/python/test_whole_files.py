@@ -191,6 +191,41 @@ def composed(graph):
     return graph.lstm(12)
 
 
+def vector_weights(graph):
+    """Products with a vector, which lose an axis: a score of each step, and of each sequence."""
+    scores = graph.op("MatMul", graph.weights(FEATURES))
+    graph.last = "x"
+    means = graph.op("ReduceMean", axes=[1], keepdims=0)
+    of_all = graph.op("MatMul", graph.weights(FEATURES))
+    graph.op("Unsqueeze", graph.constant([1], np.int64))
+    graph.op("Add", scores)
+    graph.last = graph.op("Unsqueeze", graph.constant([2], np.int64))
+    graph.op("Mul", graph.weights(HIDDEN))
+    scaled = graph.op("ReduceMax", axes=[1], keepdims=0)
+    graph.last = means
+    graph.op("MatMul", graph.weights(FEATURES, HIDDEN))
+    graph.op("Add", scaled)
+    graph.op("Transpose", perm=[1, 0])
+    graph.op("Mul", of_all)
+    return graph.op("Transpose", perm=[1, 0])
+
+
+def scores(graph):
+    """A number for each step: of a product with a vector."""
+    score = graph.op("MatMul", graph.weights(FEATURES))
+    graph.last = graph.op("Unsqueeze", graph.constant([2], np.int64))
+    graph.op("Mul", "x")
+    graph.op("MatMul", graph.weights(FEATURES))
+    return graph.op("Mul", score)
+
+
+def time_first(graph):
+    """A mean over the first axis, with sequences behind it."""
+    graph.op("Transpose", perm=[1, 2, 0])
+    graph.op("ReduceMean", axes=[0], keepdims=0)
+    return graph.op("Transpose", perm=[1, 0])
+
+
 def no_recurrence(graph):
     graph.op("MatMul", graph.weights(FEATURES, HIDDEN))
     graph.op("Tanh")
@@ -314,8 +349,8 @@ def filter_bank(graph):
 
 CASES = [
     convolution, pools, clipped_pools, attention_pooling, self_attention, softmax_over_first_axis,
-    causal_attention, composed, all_steps_of_all_sequences, ties_and_zeros, backwards, no_recurrence, branch,
-    resized, quantised, selected, clipped, branch_of_the_length, filter_bank,
+    causal_attention, composed, all_steps_of_all_sequences, ties_and_zeros, backwards, vector_weights,
+    scores, time_first, no_recurrence, branch, resized, quantised, selected, clipped, branch_of_the_length, filter_bank,
 ]
 
 
@@ -351,6 +386,16 @@ def test_against_onnx_runtime(tmp_path, case):
         assert np.max(np.abs(reply - wanted)) <= 1e-5 * max(1.0, np.max(np.abs(wanted)))
         (alone,) = run(path, [array])
         assert np.array_equal(alone, reply)
+
+
+def test_a_long_chain(tmp_path):
+    """Executors that call themselves for each operator need a large stack."""
+    graph, path = Graph(SEED), tmp_path / "model.onnx"
+    for number in range(15_000):
+        graph.op(("Sin", "Cos")[number % 2])
+    graph.save(path)
+    (reply,) = run(path, [np.ones((1, 1, FEATURES), np.float32)])
+    assert np.max(np.abs(reply - 0.76817)) < 1e-4
 
 
 def test_sequences_too_short(tmp_path):

@@ -62,13 +62,15 @@ struct ComputeThreads {
     descheduled_ns: u64,
 }
 
-/// Threads called `worker-W` and `worker-W.T`, as engine and CPU device name them.
+/// Threads called `worker-W` and `worker-W.T`, as engine and CPU device name them; and those that programs run on, `rten-T`, which
+/// workers run on too.
 fn compute_threads() -> Option<ComputeThreads> {
     let mut threads = ComputeThreads::default();
     for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
         let read = |name: &str| fs::read_to_string(thread.path().join(name)).ok();
         // A thread may end while it is looked at.
-        let Some(name) = read("comm").filter(|name| name.starts_with("worker-")) else { continue };
+        let is_known = |name: &String| name.starts_with("worker-") || name.starts_with("rten-");
+        let Some(name) = read("comm").filter(is_known) else { continue };
         let times = read("schedstat").unwrap_or_default();
         let mut times = times.split_ascii_whitespace().map(|ns| ns.parse().unwrap_or(0));
         let mut next_ns = || -> u64 { times.next().unwrap_or(0) };

@@ -72,6 +72,12 @@ impl DeviceState {
         cells[id.index()] = Some(HeldCell { identity, users: 1, ports, has_large_nodes, cell });
     }
 
+    /// Whether the programs of a cell need a large stack to run.
+    pub(crate) fn has_deep_cells(&self) -> bool {
+        let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
+        cells.iter().flatten().any(|held| held.cell.is_deep())
+    }
+
     /// Counts one user of cell type `id` less, and drops the cell with its last user.
     pub(crate) fn release(&self, id: CellTypeId) {
         let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);

@@ -160,7 +160,9 @@ impl TaskQueue for CpuQueue {
     }
 
     fn host(&self) -> Option<Arc<dyn Host>> {
-        Some(Arc::new(ProgramHost(self.program_threads.host())))
+        // The worker's thread has a large stack, the threads of programs have not.
+        let is_deep = self.state.has_deep_cells();
+        (!is_deep).then(|| Arc::new(ProgramHost(self.program_threads.host())) as Arc<dyn Host>)
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {

@@ -273,7 +273,8 @@ pub trait TaskQueue: Send {
     /// later, and reads that are asked for later, find it.
     fn write_state(&mut self, place: StatePlace, states: Vec<TensorData>);
 
-    /// The thread that is to drive the queue, where any other would have to hand its work over; none where all are alike.
+    /// The thread that the queue is best driven on, since what it runs runs there: driving it elsewhere costs a hop from thread to
+    /// thread for each task. None: any thread will do. Asked once, when all cells are there.
     fn host(&self) -> Option<Arc<dyn Host>> {
         None
     }

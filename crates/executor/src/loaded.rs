@@ -15,7 +15,7 @@ use crate::made_up::{made_up, numbers};
 use crate::onnx_runtime::{OnnxRuntime, OnnxRuntimeProgram};
 use crate::port::Port;
 use crate::probe::{Probe, dims, shape_of, steps_of, trial_input};
-use crate::program_file::{on_large_stack, read};
+use crate::program_file::{OPERATORS_OF_THREAD, on_large_stack, read};
 use crate::row_count::may_be_sensitive;
 use crate::sections::{Cut, SectionedProgram, cut, has_byte_products};
 use crate::shape_check::ShapeCheck;
@@ -45,6 +45,8 @@ pub(crate) struct Loaded {
     known_steps: Option<usize>,
     /// Why the executor that was wanted does not run it.
     refusal: Option<String>,
+    /// Whether rten, which calls itself for each of a chain's operators, needs a large stack to run it.
+    is_deep: bool,
 }
 
 /// A program in the form in which it runs.
@@ -122,6 +124,8 @@ impl Loaded {
             SingleRow::Branch(_) => file.write_buf().map_err(|e| error(e.to_string()))?,
             SingleRow::Plain | SingleRow::Twice => program.bytes.to_vec(),
         };
+        let operators = file.graph.as_ref().map_or(0, |graph| graph.node.len());
+        let is_deep = operators > OPERATORS_OF_THREAD;
         drop(file);
         let model = ModelOptions::with_all_ops()
             .enable_optimization(true)
@@ -145,6 +149,7 @@ impl Loaded {
             working_bytes,
             known_steps,
             refusal,
+            is_deep,
         };
         if !loaded.has_same_bits_as_two(probe.map_or(1, |probe| probe.span)) {
             loaded.single_row = LoadedSingleRow::Twice;
@@ -153,13 +158,18 @@ impl Loaded {
         Ok(loaded)
     }
 
+    /// Whether it needs a large stack to run.
+    pub(crate) fn is_deep(&self) -> bool {
+        self.is_deep
+    }
+
     fn in_sections(cut: Cut, probe: &Probe, inputs: Vec<Port>, outputs: Vec<Port>) -> Self {
         let Cut { program, graph, copies, scratch_bytes } = cut;
         let working_bytes =
             WorkingBytes::of_sections(&graph, probe, (&copies, scratch_bytes), &inputs, &outputs);
         let (output_ids, single_row) = (Vec::new(), LoadedSingleRow::Plain);
         let (engine, known_spans) = (Engine::Sections(program), Mutex::default());
-        let (known_steps, refusal) = (Some(probe.span), None);
+        let (known_steps, refusal, is_deep) = (Some(probe.span), None, false);
         Self {
             engine,
             inputs,
@@ -170,6 +180,7 @@ impl Loaded {
             working_bytes,
             known_steps,
             refusal,
+            is_deep,
         }
     }
 
@@ -205,6 +216,7 @@ impl Loaded {
             working_bytes,
             known_steps: probe.map(|probe| probe.span),
             refusal: None,
+            is_deep: false,
         };
         if let Some(probe) = probe {
             // Windows that rten takes may be too long for ONNX Runtime.

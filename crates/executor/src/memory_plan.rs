@@ -9,7 +9,7 @@ use rten_onnx::onnx::{GraphProto, NodeProto};
 
 use crate::inner_shapes::bodies;
 use crate::operator::operator;
-use crate::probe::{Probe, ShapeGrowth, constant_dims};
+use crate::probe::{Probe, ShapeGrowth, constant_dims, int_elements};
 use crate::row_count::constant;
 use crate::run_order::{may_be_in_place, reads, run_order};
 use crate::single_row_branch::Copies;
@@ -295,13 +295,9 @@ fn are_innermost(graph: &GraphProto, node: &NodeProto, rank: usize) -> bool {
     let axes: Vec<i64> = match (attribute, node.input.get(1).filter(|name| !name.is_empty())) {
         (Some(attribute), _) => attribute.ints.clone(),
         (None, Some(name)) => {
-            let Some(constant) = constant(graph, name) else { return false };
-            let raw = constant.raw_data.as_ref().map(|raw| {
-                let bytes = raw.borrow();
-                let (axes, _) = bytes.as_chunks::<8>();
-                axes.iter().map(|&axis| i64::from_le_bytes(axis)).collect()
-            });
-            raw.unwrap_or_else(|| constant.int64_data.clone())
+            let axes = constant(graph, name).and_then(int_elements);
+            let Some(axes) = axes else { return false };
+            axes
         }
         (None, None) => return true,
     };

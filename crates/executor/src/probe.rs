@@ -24,9 +24,13 @@ const SPANS: [usize; 2] = [64, 8];
 /// allocates before might be large.
 const LONG_SPANS: [usize; 2] = [1000, 16_000];
 
-/// Of numbers that a program's constants hold, as many are tried, up to this one, of constants of up to so many elements.
+/// The most numbers of a program's constants that are tried as its steps.
 const SPANS_OF_CONSTANTS: usize = 24;
-const SPAN_MAX: usize = 4096;
+
+/// The greatest of them.
+const SPAN_MAX: usize = 1024;
+
+/// The most elements of a constant that may be a shape.
 const SHAPE_MAX: usize = 6;
 
 /// Operators that may want many steps.
@@ -229,8 +233,8 @@ impl<'a> Tracer<'a> {
     }
 }
 
-/// The steps that a program may take and no others: numbers of its small constants, which hold shapes. Those that it has most often
-/// come first.
+/// The steps that a program may take and no others: the numbers that its small constants, which hold shapes, have most often. Those
+/// that take the least memory come first.
 fn spans_of_constants(model: &ModelProto) -> Vec<usize> {
     let constants = model.graph.iter().flat_map(|graph| &graph.initializer);
     let shapes = constants.filter_map(shape_in).flatten();
@@ -238,7 +242,9 @@ fn spans_of_constants(model: &ModelProto) -> Vec<usize> {
     shapes.for_each(|n| *counts.entry(n).or_default() += 1);
     let mut spans: Vec<(usize, usize)> = counts.into_iter().collect();
     spans.sort_by_key(|&(span, count)| (std::cmp::Reverse(count), std::cmp::Reverse(span)));
-    spans.into_iter().take(SPANS_OF_CONSTANTS).map(|(span, _)| span).collect()
+    spans.truncate(SPANS_OF_CONSTANTS);
+    spans.sort_unstable();
+    spans.into_iter().map(|(span, _)| span).collect()
 }
 
 /// The numbers of a constant that may be a shape; without those that are no length of several steps.

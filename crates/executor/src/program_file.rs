@@ -10,6 +10,9 @@ use crate::probe::Probe;
 /// Bytes of the stack of the thread that loads a program: seven times what a chain of as many operators as a file may have takes.
 const STACK_BYTES: usize = 64 << 20;
 
+/// The most operators that rten plans on a thread of usual size, 2 MiB: a third of what a chain of them may have.
+pub(crate) const OPERATORS_OF_THREAD: usize = 1500;
+
 /// Calls `load` on a thread with a large stack: rten calls itself for each of a chain's operators.
 ///
 /// # Errors

@@ -102,7 +102,9 @@ fn has_many_elements(graph: &GraphProto, name: &str) -> bool {
 /// Whether a tensor holds several matrices for each row or sequence: then none on its left are joined.
 fn has_matrices(name: &str, probe: &Probe) -> bool {
     let lead = probe.growth(name).and_then(|growth| growth.dims.split_last_chunk::<2>());
-    lead.is_some_and(|(lead, _)| lead.iter().any(|dim| dim.is_fixed() && !dim.is_one()))
+    let Some((lead, _)) = lead else { return false };
+    let is_of_batch = probe.batch_axis(name).is_some_and(|axis| axis < lead.len());
+    is_of_batch && lead.iter().any(|dim| dim.is_fixed() && !dim.is_one())
 }
 
 /// Whether the operands of a product have as many matrices each, and the batch is an axis of these: then none are joined.

@@ -62,6 +62,11 @@ impl SequenceProgram {
         self.0.executor()
     }
 
+    /// Whether it needs a stack of many MiB to run: it has thousands of operators, along which rten calls itself.
+    pub fn is_deep(&self) -> bool {
+        self.0.is_deep()
+    }
+
     /// Why the executor that was wanted does not run it, if that is so.
     pub fn refusal(&self) -> Option<&str> {
         self.0.refusal()

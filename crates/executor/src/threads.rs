@@ -95,7 +95,7 @@ impl ExecutorThreads {
         Borrowed { idle: &self.cores.idle, count }
     }
 
-    /// The first of the threads: programs that are run there are not handed over to another.
+    /// One of the threads: programs that are run from there are not handed over to another thread.
     pub fn host(&self) -> ExecutorHost {
         ExecutorHost(self.pool.clone())
     }

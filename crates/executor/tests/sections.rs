@@ -290,7 +290,7 @@ impl Network {
         let last = all.last().unwrap();
         let elements = last.channels * last.size[0] * last.size[1];
         let flat = writer.reshape(&last.name, &[-1, elements as i64]);
-        let y = match seed % 4 {
+        let y = match seed % 6 {
             0 => {
                 // A bias that gives the sums an axis more.
                 let (w, b) = (writer.weights(&[elements, 7]), writer.weights(&[1, 1, 7]));
@@ -310,7 +310,9 @@ impl Network {
                 let axes = writer.ints(&[2]);
                 writer.op("ReduceSum", &[&sum, &axes], vec![int("keepdims", 0)])
             }
-            2 => transformer_block(&mut writer, &flat, elements, seed / 4 % 5),
+            2 => transformer_block(&mut writer, &flat, elements, seed / 6 % 5),
+            3 => decoder_layer(&mut writer, &flat, elements),
+            4 => scaled_rows(&mut writer, &flat, elements),
             _ if elements < 3 => writer.linear(&flat, elements, 7),
             _ => {
                 // Windows over reflected edges, as the model crate writes a convolution within a step.
@@ -371,6 +373,68 @@ fn transformer_block(writer: &mut Writer, flat: &str, elements: usize, form: u64
     let sum = writer.op("Add", &[&up, &again], vec![]);
     let (scale, bias) = (writer.weights(&[7]), writer.weights(&[7]));
     writer.op("LayerNormalization", &[&sum, &scale, &bias], vec![int("axis", -1)])
+}
+
+/// Self-attention of three tokens and a layer norm, operator by operator, as PyTorch exports them.
+fn decoder_layer(writer: &mut Writer, flat: &str, elements: usize) -> String {
+    let x = writer.linear(flat, elements, 24);
+    let x = writer.reshape(&x, &[-1, 3, 8]);
+    let (w, b) = (writer.weights(&[8, 24]), writer.weights(&[24]));
+    let product = writer.op("MatMul", &[&x, &w], vec![]);
+    let all = writer.op("Add", &[&b, &product], vec![]);
+    let mut heads = |from: i64, order: &[i64]| {
+        let to = if from == 16 { i64::MAX } else { from + 8 };
+        let [starts, ends, axes] = [from, to, -1].map(|number| writer.ints(&[number]));
+        let part = writer.op("Slice", &[&all, &starts, &ends, &axes], vec![]);
+        let part = writer.reshape(&part, &[0, 3, 2, 4]);
+        writer.op("Transpose", &[&part], vec![ints("perm", order)])
+    };
+    let q = heads(0, &[0, 2, 1, 3]);
+    let (k, v) = (heads(8, &[0, 2, 3, 1]), heads(16, &[0, 2, 1, 3]));
+    let (two, mask) = (writer.float(2.0), writer.weights(&[2, 1, 3]));
+    let q = writer.op("Div", &[&q, &two], vec![]);
+    let scores = writer.op("MatMul", &[&q, &k], vec![]);
+    let scores = writer.op("Add", &[&scores, &mask], vec![]);
+    let weights = writer.op("Softmax", &[&scores], vec![int("axis", -1)]);
+    let found = writer.op("MatMul", &[&weights, &v], vec![]);
+    let found = writer.op("Transpose", &[&found], vec![ints("perm", &[0, 2, 1, 3])]);
+    let found = writer.reshape(&found, &[0, 3, 8]);
+    let z = writer.op("Add", &[&x, &found], vec![]);
+    let last = writer.ints(&[-1]);
+    let mean = writer.op("ReduceMean", &[&z, &last], vec![]);
+    let apart = writer.op("Sub", &[&z, &mean], vec![]);
+    let square = writer.op("Mul", &[&apart, &apart], vec![]);
+    let variance = writer.op("ReduceMean", &[&square, &last], vec![]);
+    let epsilon = writer.float(1e-3);
+    let sum = writer.op("Add", &[&variance, &epsilon], vec![]);
+    let deviation = writer.op("Sqrt", &[&sum], vec![]);
+    let normal = writer.op("Div", &[&apart, &deviation], vec![]);
+    let (scale, bias) = (writer.weights(&[8]), writer.weights(&[8]));
+    let scaled = writer.op("Mul", &[&normal, &scale], vec![]);
+    let y = writer.op("Add", &[&scaled, &bias], vec![]);
+    let axes = writer.ints(&[1]);
+    let greatest = writer.op("ReduceMax", &[&y, &axes], vec![int("keepdims", 0)]);
+    writer.linear(&greatest, 8, 7)
+}
+
+/// Rows that are divided by their range, clipped, and multiplied by themselves and by it again.
+fn scaled_rows(writer: &mut Writer, flat: &str, elements: usize) -> String {
+    let x = writer.linear(flat, elements, 12);
+    let axes = writer.ints(&[1]);
+    let [least, greatest] =
+        ["ReduceMin", "ReduceMax"].map(|operator| writer.op(operator, &[&x, &axes], vec![]));
+    let range = writer.op("Sub", &[&greatest, &least], vec![]);
+    let one = writer.float(1.0);
+    let range = writer.op("Add", &[&one, &range], vec![]);
+    let scaled = writer.op("Div", &[&x, &range], vec![]);
+    let [low, high] = [-0.25, 0.3].map(|number| writer.float(number));
+    let clipped = writer.op("Clip", &[&scaled, &low, &high], vec![]);
+    let square = writer.op("Mul", &[&clipped, &clipped], vec![]);
+    let turned = writer.op("Sub", &[&range, &square], vec![]);
+    let more = writer.op("Max", &[&turned, &scaled], vec![]);
+    let factors = writer.weights(&[12]);
+    let y = writer.op("Mul", &[&factors, &more], vec![]);
+    writer.linear(&y, 12, 7)
 }
 
 /// Computes the outputs with rten, which runs the whole program.
@@ -469,6 +533,8 @@ fn a_row_alone_has_its_bits_in_every_precision() {
                 }
                 let differences = found.iter().zip(&of_f32).map(|(a, b)| (a - b).abs());
                 let error = differences.fold(0.0, f32::max) / largest(&of_f32);
+                // The layer norm of attention amplifies rounding.
+                let bound = if seed % 6 == 3 { 10.0 * bound } else { bound };
                 assert!(error <= bound, "{what}: {error}");
                 if of_first_isa.is_empty() {
                     of_first_isa = of_isa;
@@ -564,7 +630,10 @@ fn operators_that_kernels_have_are_recognised() {
         "Add, LayerNormalization",
         "Pad",
         "Gather",
-        "Transpose",
+        "Slice, Reshape, Transpose",
+        "ReduceGreatest",
+        "Sub, Add",
+        "Max, Mul",
     ];
     for wanted in wanted {
         assert!(found.contains(wanted), "none is {wanted}");

@@ -87,6 +87,11 @@ impl State {
 }
 
 impl CompositeChains {
+    /// Whether its programs need a large stack to run.
+    pub(crate) fn is_deep(&self) -> bool {
+        self.program.is_deep()
+    }
+
     pub(crate) fn new(
         packing: Packing,
         cell: &Cell,

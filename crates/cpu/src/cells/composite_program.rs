@@ -57,6 +57,15 @@ pub(crate) enum CompositeError {
 }
 
 impl CompositeProgram {
+    /// Whether its programs need a large stack to run.
+    pub(crate) fn is_deep(&self) -> bool {
+        let is_deep = |operation: &LoadedOperation| match &operation.body {
+            LoadedBody::Program(program) => program.is_deep(),
+            LoadedBody::Step { .. } | LoadedBody::ArgMax(_) => false,
+        };
+        self.operations.iter().any(is_deep)
+    }
+
     /// Compiles the programs of a cell and packs its weights.
     pub(crate) fn new(
         packing: Packing,

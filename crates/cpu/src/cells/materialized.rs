@@ -108,6 +108,17 @@ impl MaterializedCell {
         })
     }
 
+    /// Whether its programs need a large stack to run.
+    pub(crate) fn is_deep(&self) -> bool {
+        match self {
+            Self::RowWise { program, .. } => program.is_deep(),
+            Self::SequenceLevel(program) => program.is_deep(),
+            Self::Composite { program, .. } => program.is_deep(),
+            Self::CompositeChains(chains) => chains.is_deep(),
+            Self::Recurrent(_) | Self::Tree(_) => false,
+        }
+    }
+
     /// The number of token ids of the cell, if the output of each node depends on one token id alone;
     /// otherwise 0.
     pub(crate) fn token_ids(&self) -> usize {

@@ -12,6 +12,7 @@ use rten_onnx::onnx::ModelProto;
 
 use crate::operator::operator;
 use crate::probe::Probe;
+use crate::program_file::OPERATORS_OF_THREAD;
 use crate::row_count::{has_unknown_products, is_never_sensitive, is_suspect};
 use crate::sections::constants::Constants;
 use crate::sections::section_writer::{Cut, Fallbacks, SectionWriter};
@@ -19,7 +20,7 @@ use crate::sections::sorter::{NativeKind, Sorted, Sorter};
 
 /// Cuts the program in `file` and packs its constant matrices by `packing`. Returns none if the program has neither a convolution, nor
 /// attention, nor a product with a constant matrix; or if a fallback section would have an operator that may compute one row otherwise
-/// than several.
+/// than several, or so many that rten needs a large stack.
 pub(crate) fn cut(file: &ModelProto, probe: &Probe, packing: Packing) -> Option<Cut> {
     let graph = file.graph.as_ref()?;
     let constants = Constants::of(graph);
@@ -43,6 +44,7 @@ pub(crate) fn cut(file: &ModelProto, probe: &Probe, packing: Packing) -> Option<
     };
     if !native.iter().any(|section| is_worth_it(&section.kind))
         || fallback.values().flatten().any(|&node| is_suspect(node))
+        || fallback.values().any(|nodes| nodes.len() > OPERATORS_OF_THREAD)
     {
         return None;
     }

@@ -109,10 +109,19 @@ impl Sorter<'_> {
     fn meets(&self, operand: &str, whole: &str) -> bool {
         let dims = |name: &str| self.probe.growth(name).map(|growth| &growth.dims[..]);
         let (Some(of), Some(all)) = (dims(operand), dims(whole)) else { return false };
+        let shapes = [operand, whole].map(|name| self.probe.shapes(name));
+        let [Some([_, of_two]), Some([_, all_two])] = shapes else { return false };
         let Some(missing) = all.len().checked_sub(of.len()) else { return false };
-        let axes: Vec<usize> = (0..of.len()).filter(|&axis| !of[axis].is_one()).collect();
-        let is_axis = |&axis: &usize| of[axis] == all[axis + missing];
-        let is_alone = |axis: usize| all[axis + missing].is_one() || axes.contains(&axis);
+        // The axis of the batch is one of a single row, and not of two.
+        let is_one = |axis: usize| of[axis].is_one() && of_two[axis] == 1;
+        let axes: Vec<usize> = (0..of.len()).filter(|&axis| !is_one(axis)).collect();
+        let is_axis = |&axis: &usize| {
+            of[axis] == all[axis + missing] && of_two[axis] == all_two[axis + missing]
+        };
+        let is_alone = |axis: usize| {
+            let is_one_of_all = all[axis + missing].is_one() && all_two[axis + missing] == 1;
+            is_one_of_all || axes.contains(&axis)
+        };
         let are_together = match axes[..] {
             [first, .., last] => (first..=last).all(is_alone),
             _ => true,
@@ -138,7 +147,11 @@ impl Sorter<'_> {
         let end = start + axes.len();
         let are_together = axes.iter().zip(start..).all(|(&axis, at)| axis == at as i64);
         let keeps_axes = int(node, "keepdims", 1) == 1;
-        let is_sane = are_together && end <= rank as usize;
+        // Else the elements of a single row might lie side by side, and be summed in another order.
+        let is_behind = |axis: usize| axis < start;
+        let is_of_rows =
+            !self.probe.is_batched(x) || self.probe.batch_axis(x).is_some_and(is_behind);
+        let is_sane = are_together && end <= rank as usize && is_of_rows;
         is_sane.then_some(Reduce { reduction, axes: start..end, keeps_axes })
     }
 

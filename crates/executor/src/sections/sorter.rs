@@ -228,10 +228,7 @@ impl<'a> Sorter<'a> {
         let depth = reads(node).iter().map(|name| self.depth(name)).max().unwrap_or(0);
         let output = node.output.first()?;
         let depth = if let Some((kind, reads)) = self.pattern(node) {
-            let depth = reads.iter().map(|name| self.depth(name)).max().unwrap_or(0) + 1;
-            let (activation, output) = (Activation::Identity, output.clone());
-            self.native.push(NativeSection { kind, reads, activation, output, depth });
-            depth
+            self.push(kind, reads, output)
         } else if let Some(kind) = self.native_kind(node) {
             self.add_section(kind, node, output, depth + 1)
         } else if let Some(at) = self.followed(node, output) {
@@ -243,10 +240,7 @@ impl<'a> Sorter<'a> {
         } else if let Some((kind, reads)) =
             self.element_chain(node).filter(|_| !self.reads_channels_last(node))
         {
-            let depth = reads.iter().map(|name| self.depth(name)).max().unwrap_or(0) + 1;
-            let (activation, output) = (Activation::Identity, output.clone());
-            self.native.push(NativeSection { kind, reads, activation, output, depth });
-            depth
+            self.push(kind, reads, output)
         } else if let Some(guarded) = self.guarded(node).filter(|_| is_sensitive) {
             let kind = NativeKind::Guard(guarded, node.clone());
             self.add_section(kind, node, output, depth + 1)
@@ -285,6 +279,14 @@ impl<'a> Sorter<'a> {
                 reads.push(name.clone());
             }
         }
+        let (activation, output) = (Activation::Identity, output.to_owned());
+        self.native.push(NativeSection { kind, reads, activation, output, depth });
+        depth
+    }
+
+    /// Adds a section that runs once all that it reads is there. Returns its depth.
+    fn push(&mut self, kind: NativeKind, reads: Vec<String>, output: &str) -> usize {
+        let depth = reads.iter().map(|name| self.depth(name)).max().unwrap_or(0) + 1;
         let (activation, output) = (Activation::Identity, output.to_owned());
         self.native.push(NativeSection { kind, reads, activation, output, depth });
         depth

@@ -1,5 +1,7 @@
 //! Operators that only put elements in another place or shape, joined into one copy.
 
+use std::borrow::Cow;
+
 use rten::Value;
 use rten_tensor::prelude::*;
 use rten_tensor::{Tensor, TensorView};
@@ -80,8 +82,7 @@ impl StridedView {
 
     fn copied<T: Clone>(&self, x: &Tensor<T>) -> Result<Tensor<T>, ExecutorError> {
         let x = x.to_contiguous();
-        let (mut data, mut strides) =
-            (std::borrow::Cow::Borrowed(x.data()), Strides::contiguous(x.shape()));
+        let (mut data, mut strides) = (Cow::Borrowed(x.data()), Strides::contiguous(x.shape()));
         for step in &self.0 {
             strides = match strides.after(step)? {
                 Some(strides) => strides,
@@ -94,7 +95,22 @@ impl StridedView {
                 }
             };
         }
-        strides.copied(&data)
+        match data {
+            Cow::Owned(data) if strides.is_whole(data.len()) => {
+                Ok(Tensor::from_data(&strides.shape()[..], data))
+            }
+            data => strides.copied(&data),
+        }
+    }
+
+    /// Whether no step before the last of `steps` needs a copy of a tensor of this shape.
+    pub(super) fn is_one_copy(steps: &[ViewStep], shape: &[usize]) -> bool {
+        let before = steps.split_last().map_or(steps, |(_, before)| before);
+        let mut strides = Some(Strides::contiguous(shape));
+        for step in before {
+            strides = strides.and_then(|of| of.after(step).ok().flatten());
+        }
+        strides.is_some()
     }
 
     /// Where the elements are after all steps; none if one of them needs a copy.
@@ -164,7 +180,7 @@ impl Strides {
                     let (start, end) = (place(cut.start), place(cut.end));
                     *length = end.saturating_sub(start).div_ceil(cut.step);
                     first += start * *stride;
-                    *stride *= cut.step;
+                    *stride = stride.saturating_mul(cut.step);
                 }
                 axes
             }

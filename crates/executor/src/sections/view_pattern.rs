@@ -3,17 +3,23 @@
 use rten_onnx::onnx::NodeProto;
 
 use crate::operator::operator;
-use crate::sections::constants::ints;
+use crate::sections::constants::{int, ints};
 use crate::sections::sorter::{NativeKind, Sorter};
-use crate::sections::strided_view::{Cut, ViewStep};
+use crate::sections::strided_view::{Cut, StridedView, ViewStep};
 
 impl Sorter<'_> {
     /// Adds a step to the view whose elements `node` alone reads. Returns the position of that section.
     pub(super) fn add_view_step(&mut self, node: &NodeProto) -> Option<usize> {
         let step = self.view_step(node)?;
         let at = self.only_read(node.input.first()?)?;
-        let NativeKind::View(steps, operators) = &mut self.native[at].kind else { return None };
+        let section = &mut self.native[at];
+        let NativeKind::View(steps, operators) = &mut section.kind else { return None };
         steps.push(step);
+        let shapes = self.probe.shapes(&section.reads[0])?;
+        if !shapes.iter().all(|shape| StridedView::is_one_copy(steps, shape)) {
+            steps.pop();
+            return None;
+        }
         operators.push(operator(node).to_owned());
         Some(at)
     }
@@ -34,13 +40,15 @@ impl Sorter<'_> {
         match operator(node) {
             "Reshape" => {
                 let dims = numbers(1)??;
-                let is_plain = ints(node, "allowzero", 0, 1)? == [0];
+                let is_plain = int(node, "allowzero", 0) == 0;
                 is_plain.then_some(ViewStep::Reshape(dims))
             }
             "Transpose" => {
-                let order = ints(node, "perm", 0, rank);
-                let order =
-                    if node.attribute.is_empty() { Some((0..rank).rev().collect()) } else { order };
+                let has_order = node.attribute.iter().any(|a| a.name.as_deref() == Some("perm"));
+                let order = match has_order {
+                    true => ints(node, "perm", 0, rank),
+                    false => Some((0..rank).rev().collect()),
+                };
                 order.map(ViewStep::Transpose)
             }
             "Slice" => {

@@ -66,8 +66,8 @@ pub fn elementwise(
     let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
     for step in steps {
         if let ElementStep::Binary(_, Operand { data, repeat }) = step {
-            check_len("operands", data, data.len().max(1))?;
-            check_len("operands", data, if *repeat == 0 { 0 } else { data.len() })?;
+            let is_there = *repeat > 0 && !data.is_empty();
+            check_len("operands", data, data.len() + usize::from(!is_there))?;
         }
     }
     unit.vectorize(Elementwise { steps, first, y });

@@ -121,18 +121,29 @@ fn times_weights(
         return Err(format!("it multiplies {shape} by {:?}", weights.shape()));
     }
     let mut out = view.dims[..view.dims.len() - 1].to_vec();
+    let mut shape = row_shape(&view.dims);
+    shape.pop();
     let weights = match *weights.shape() {
         [_, n] => {
             out.push(Dim::fixed(n));
+            shape.push(n);
             weights.clone()
         }
-        _ => Rc::new(weights.reshaped(&[k, 1])),
+        _ => {
+            // The product has an axis of one element more than what comes of it.
+            shape.push(1);
+            Rc::new(weights.reshaped(&[k, 1]))
+        }
     };
     let operands = vec![
         Operand::Rows { source: view.source, at: view.at, shape: row_shape(&view.dims) },
         Operand::Constant(weights),
     ];
-    Ok(analysis.emit(node, "MatMul", vec![], operands, vec![(ElementType::F32, out)]))
+    let vals = analysis.emit(node, "MatMul", vec![], operands, vec![(ElementType::F32, out)]);
+    if let Some(op) = analysis.ops.last_mut() {
+        op.outputs[0].shape = shape;
+    }
+    Ok(vals)
 }
 
 /// A product of matrices that lie within the rows.
