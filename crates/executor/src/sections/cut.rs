@@ -15,8 +15,9 @@ use crate::probe::Probe;
 use crate::program_file::OPERATORS_OF_THREAD;
 use crate::row_count::{has_unknown_products, is_never_sensitive, is_suspect};
 use crate::sections::constants::Constants;
+use crate::sections::native_section::NativeKind;
 use crate::sections::section_writer::{Cut, Fallbacks, SectionWriter};
-use crate::sections::sorter::{NativeKind, Sorted, Sorter};
+use crate::sections::sorter::{Sorted, Sorter};
 
 /// Cuts the program in `file` and packs its constant matrices by `packing`. Returns none if the program has neither a convolution, nor
 /// attention, nor a product with a constant matrix; or if a fallback section would have an operator that may compute one row otherwise

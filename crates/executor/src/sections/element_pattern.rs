@@ -7,8 +7,9 @@ use rten_tensor::Tensor;
 use crate::operator::operator;
 use crate::sections::constants::int;
 use crate::sections::element_chain::{ChainOperand, ChainStep};
+use crate::sections::native_section::{NativeKind, NativeSection};
 use crate::sections::reducing::Reduce;
-use crate::sections::sorter::{NativeKind, NativeSection, Sorter};
+use crate::sections::sorter::Sorter;
 
 /// An elementwise operator of a tensor `x`.
 struct Elementwise<'a> {

@@ -20,6 +20,7 @@
 //! | `fallback.rs` | operators that run in rten |
 //! | `sectioned_program.rs` | runs the sections of a program |
 //! | `self_gates.rs` | activations that a file writes as products |
+//! | `native_section.rs` | the kinds of native sections |
 //! | `sorter.rs` | sorts operators into native sections and fallback operators |
 //! | `section_writer.rs` | writes the sections in the order in which they run |
 //! | `cut.rs` | cuts a program: sorts its operators, then writes the sections |
@@ -37,6 +38,7 @@ mod fallback;
 mod gates;
 mod guards;
 mod layer_norm;
+mod native_section;
 mod parts;
 mod pooling;
 mod product;

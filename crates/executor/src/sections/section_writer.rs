@@ -12,9 +12,9 @@ use crate::sections::constants::Constants;
 use crate::sections::element_chain::ElementChain;
 use crate::sections::fallback::{ConstantLayout, Fallback};
 use crate::sections::guards::Guard;
+use crate::sections::native_section::{NativeKind, NativeSection};
 use crate::sections::product::Product;
 use crate::sections::sectioned_program::{Section, SectionKind, SectionName, SectionedProgram};
-use crate::sections::sorter::{NativeKind, NativeSection};
 use crate::sections::strided_view::StridedView;
 use crate::single_row_branch::Copies;
 

@@ -5,7 +5,8 @@ use rten_onnx::onnx::NodeProto;
 
 use crate::operator::operator;
 use crate::sections::constants::{Constants, float};
-use crate::sections::sorter::{NativeKind, Sorter};
+use crate::sections::native_section::NativeKind;
+use crate::sections::sorter::Sorter;
 
 impl Sorter<'_> {
     /// Ends a convolution with the activation that elementwise operators and `node`, the last of them, are of its output. They are

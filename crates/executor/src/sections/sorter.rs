@@ -2,24 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use batchmaker_kernels::{Activation, Factors, Precision};
+use batchmaker_kernels::{Activation, Factors};
 use rten_onnx::onnx::{GraphProto, NodeProto};
 
 use crate::growth::Growth;
 use crate::operator::operator;
 use crate::probe::Probe;
 use crate::run_order::reads;
-use crate::sections::attention::AttentionOf;
 use crate::sections::constants::{Constants, float, int};
 use crate::sections::convolution::UnpackedConvolution;
-use crate::sections::element_chain::ChainStep;
 use crate::sections::element_types::Floats;
 use crate::sections::guards::Guarded;
 use crate::sections::layer_norm::LayerNorm;
+use crate::sections::native_section::{NativeKind, NativeSection};
 use crate::sections::pooling::Pool;
-use crate::sections::reducing::Reduce;
-use crate::sections::strided_view::ViewStep;
-use crate::sections::taking::Take;
 
 /// Operators that make an element of one of each tensor.
 const ELEMENTWISE: [&str; 24] = [
@@ -48,125 +44,6 @@ const ELEMENTWISE: [&str; 24] = [
     "Swish",
     "Tanh",
 ];
-
-/// A native section of a program.
-pub(super) struct NativeSection {
-    pub(super) kind: NativeKind,
-    /// The names of the tensors that it reads. The second tensor of a convolution is its residual.
-    pub(super) reads: Vec<String>,
-    /// The activation that a convolution or a product ends with.
-    pub(super) activation: Activation,
-    /// The name of the tensor that it produces.
-    pub(super) output: String,
-    pub(super) depth: usize,
-}
-
-/// The computation of a native section.
-pub(super) enum NativeKind {
-    Convolution(UnpackedConvolution),
-    /// A product with weights `[inputs, outputs]`.
-    Product {
-        shape: [usize; 2],
-        weights: Vec<f32>,
-        bias: Option<Vec<f32>>,
-        factors: Factors,
-    },
-    Pool(Pool),
-    /// The concatenation of all tensors along their channels.
-    Concat,
-    /// The means of all pixels.
-    Mean,
-    /// Images with each row and each pixel as often as these numbers say.
-    Enlarge([usize; 2]),
-    /// Images whose channels are taken from one of `groups` groups after the other.
-    Shuffle {
-        groups: usize,
-    },
-    /// The product of an image with a number for each of its channels, which is an image of one pixel.
-    Gate,
-    /// Elementwise operators, each of which reads the one before it.
-    Elementwise(Vec<NodeProto>),
-    /// The softmax of each row of the last axis.
-    Softmax,
-    Attention(AttentionOf),
-    LayerNorm(LayerNorm),
-    Take(Take, &'static str),
-    /// Elementwise operators of the first tensor, with their names.
-    Chain(Vec<ChainStep>, Vec<String>),
-    /// An element of those along axes.
-    Reduce(Reduce),
-    /// Operators that only put elements in another place or shape, with their names.
-    View(Vec<ViewStep>, Vec<String>),
-    /// An operator that rten may compute for one row otherwise than for several.
-    Guard(Guarded, NodeProto),
-}
-
-impl NativeKind {
-    /// Whether its tensors have their channels last.
-    pub(super) fn has_channels_last(&self) -> bool {
-        use NativeKind::{
-            Attention, Chain, Guard, LayerNorm, Product, Reduce, Softmax, Take, View,
-        };
-        let is_of_rows = matches!(self, Product { .. } | Softmax | Attention(_) | LayerNorm(_));
-        !is_of_rows && !matches!(self, Take(..) | Guard(..) | View(..) | Chain(..) | Reduce(_))
-    }
-
-    /// Its operators, for people. `precision` is that of constant matrices, `reads` the number of tensors that it reads.
-    pub(super) fn describe(
-        &self,
-        precision: Precision,
-        activation: &Activation,
-        reads: usize,
-    ) -> String {
-        let mut text = match self {
-            Self::Convolution(convolution) => {
-                let residual = if reads > 1 { ", Add" } else { "" };
-                format!("{convolution}{residual}")
-            }
-            Self::Product { shape: [inputs, outputs], bias, factors, .. } => {
-                let bias = if bias.is_some() { ", Add" } else { "" };
-                let numbers = match (factors, precision) {
-                    (Factors::Bytes, _) => " of bytes",
-                    (Factors::Any, Precision::F32) => "",
-                    (Factors::Any, Precision::Bf16) => " in bf16",
-                    (Factors::Any, Precision::Int8) => " in int8",
-                };
-                format!("MatMul{numbers} {inputs} to {outputs}{bias}")
-            }
-            Self::Pool(_) => "Pool".to_owned(),
-            Self::Concat => "Concat".to_owned(),
-            Self::Mean => "ReduceMean".to_owned(),
-            Self::Enlarge([down, along]) => format!("Resize {down}x{along}"),
-            Self::Shuffle { groups } => format!("shuffle of {groups} groups"),
-            Self::Gate => "Mul".to_owned(),
-            Self::Softmax => "Softmax".to_owned(),
-            Self::Attention(_) => "MatMul, Softmax, MatMul".to_owned(),
-            Self::Take(_, operator) => (*operator).to_owned(),
-            Self::View(_, operators) | Self::Chain(_, operators) => operators.join(", "),
-            Self::Reduce(Reduce { reduction, .. }) => format!("Reduce{reduction:?}"),
-            Self::LayerNorm(_) if reads > 1 => "Add, LayerNormalization".to_owned(),
-            Self::LayerNorm(_) => "LayerNormalization".to_owned(),
-            Self::Guard(_, node) => operator(node).to_owned(),
-            Self::Elementwise(nodes) => {
-                nodes.iter().map(operator).collect::<Vec<&str>>().join(", ")
-            }
-        };
-        let activation = match activation {
-            Activation::Identity => "",
-            Activation::Clip { high: f32::INFINITY, .. } => ", Relu",
-            Activation::Clip { .. } => ", Clip",
-            Activation::Leaky { .. } => ", LeakyRelu",
-            Activation::HardSwish { .. } => ", HardSwish",
-            Activation::HardSigmoid { .. } => ", HardSigmoid",
-            Activation::Sigmoid => ", Sigmoid",
-            Activation::Swish => ", Swish",
-            Activation::Tanh => ", Tanh",
-            Activation::Gelu => ", Gelu",
-        };
-        text.push_str(activation);
-        text
-    }
-}
 
 /// The operators of a program, sorted.
 pub(super) struct Sorted<'a> {

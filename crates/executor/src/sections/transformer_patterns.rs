@@ -6,7 +6,8 @@ use rten_onnx::onnx::NodeProto;
 use crate::operator::operator;
 use crate::sections::constants::{float, int};
 use crate::sections::layer_norm::LayerNorm;
-use crate::sections::sorter::{NativeKind, Sorter};
+use crate::sections::native_section::NativeKind;
+use crate::sections::sorter::Sorter;
 
 /// The greatest difference from the root of 1/2 that a file's factor may have: files write some digits of it, or divide by some of the root of 2.
 const NEAR: f32 = 1e-5;

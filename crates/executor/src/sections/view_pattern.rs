@@ -4,7 +4,8 @@ use rten_onnx::onnx::NodeProto;
 
 use crate::operator::operator;
 use crate::sections::constants::{int, ints};
-use crate::sections::sorter::{NativeKind, Sorter};
+use crate::sections::native_section::NativeKind;
+use crate::sections::sorter::Sorter;
 use crate::sections::strided_view::{Cut, StridedView, ViewStep};
 
 impl Sorter<'_> {
