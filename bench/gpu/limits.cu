@@ -119,7 +119,7 @@ class EventTimer {
     cudaEvent_t stop_;
 };
 
-/// What all measurements use.
+/// The size of the GPU, and the memory and the timer that measurements share.
 struct Bench {
     int sms;
     /// Counter, release word and flags of the barriers: `kSyncBytes` of device memory.

@@ -22,7 +22,7 @@ impl IdlePolling {
         if self.left > 0 { POLL_FOR } else { Duration::ZERO }
     }
 
-    /// Records a wait, whether the worker polled or blocked, after it had answered so many requests since the wait before.
+    /// Records how long the worker waited for work, polling or blocked, and how many requests it had answered since the wait before.
     pub(crate) fn note(&mut self, waited: Duration, answered: usize) {
         self.left = match answered {
             0 | 1 if waited < POLL_FOR => PATIENCE,

@@ -71,8 +71,7 @@ impl StridedView {
         if x.data().is_none() {
             return self.copied(&x);
         }
-        let strides = self.strides(Strides::contiguous(x.shape()))?;
-        match strides {
+        match Strides::contiguous(x.shape()).through(&self.0)? {
             Some(strides) if strides.is_whole(x.len()) => {
                 Ok(Tensor::from_data(&strides.shape()[..], x.into_data()))
             }
@@ -106,23 +105,7 @@ impl StridedView {
     /// Whether no step before the last of `steps` needs a copy of a tensor of this shape.
     pub(super) fn is_one_copy(steps: &[ViewStep], shape: &[usize]) -> bool {
         let before = steps.split_last().map_or(steps, |(_, before)| before);
-        let mut strides = Some(Strides::contiguous(shape));
-        for step in before {
-            strides = strides.and_then(|of| of.after(step).ok().flatten());
-        }
-        strides.is_some()
-    }
-
-    /// Where the elements are after all steps; none if one of them needs a copy.
-    fn strides(&self, of: Strides) -> Result<Option<Strides>, ExecutorError> {
-        let mut strides = of;
-        for step in &self.0 {
-            match strides.after(step)? {
-                Some(after) => strides = after,
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(strides))
+        matches!(Strides::contiguous(shape).through(before), Ok(Some(_)))
     }
 }
 
@@ -152,6 +135,18 @@ impl Strides {
         };
         let contiguous = Self::contiguous(&self.shape());
         self.elements() == count && (count == 0 || wide(&self.axes) == wide(&contiguous.axes))
+    }
+
+    /// Where the elements are after steps; none if one of them needs a copy.
+    fn through(self, steps: &[ViewStep]) -> Result<Option<Self>, ExecutorError> {
+        let mut strides = self;
+        for step in steps {
+            match strides.after(step)? {
+                Some(after) => strides = after,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(strides))
     }
 
     /// Where the elements are after a step; none if that needs a copy.

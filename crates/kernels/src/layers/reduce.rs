@@ -11,7 +11,7 @@ use crate::simd::isa::Isa;
 use crate::simd::operations::{Simd, SimdOp};
 use crate::simd::vector_unit::VectorUnit;
 
-/// What becomes of the elements along an axis.
+/// The number that elements along an axis are reduced to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduction {
     /// Their sum (ReduceSum); 0 of none.
