@@ -64,6 +64,12 @@ impl Analysis {
         }
     }
 
+    /// Whether the file fixes the lengths of the axes of steps, if there are any.
+    pub(crate) fn is_of_fixed_length(&self, domain: Domain) -> bool {
+        let factors = domain.time.map(|time| self.axes.factors(time)).unwrap_or_default();
+        factors.into_iter().all(|factor| self.axes.length(factor).is_some())
+    }
+
     /// The axes that rows of a source run along.
     pub(crate) fn domain(&self, source: Source) -> Domain {
         match source {

@@ -16,7 +16,7 @@ use crate::data::array::Array;
 use crate::data::dim::{Dim, Factor};
 use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbol::{Symbol, Windows};
+use crate::data::symbol::{BATCH, Symbol, Windows};
 use crate::emit::clipped_windows::write_pool;
 use crate::emit::writer::Writer;
 use crate::file::attribute::{int_attribute, ints_attribute};
@@ -232,15 +232,20 @@ impl<'a> Builder<'a> {
 
     /// Adds one step of a tensor that was produced at all steps.
     fn add_step(&mut self, source: Source, at: i64) -> Result<(), String> {
-        let time = self.analysis.domain(source).time.ok_or("a step of no axis")?;
+        let domain = self.analysis.domain(source);
+        let time = domain.time.ok_or("a step of no axis")?;
         let row = Dim::fixed(row_of(self.analysis, source).elements());
         let along = self.analysis.axes.factors(time);
         let along = Dim(along.into_iter().map(Factor::Symbol).collect());
-        let all = self.tensor(ValueRef { source, at: None }, &[along, row.clone()])?;
-        let index = self.constant(vec![at]);
-        let step = self.op("Gather", &[&all, &index], vec![("axis", vec![0])]);
-        let dims = vec![Dim::fixed(1), row];
-        self.tensors.insert(ValueRef { source, at: Some(at) }, (step, dims));
+        let batch: Vec<Dim> = domain.batch.then(|| Dim::symbol(BATCH)).into_iter().collect();
+        let of_step = |steps: Dim| [&batch[..], &[steps, row.clone()]].concat();
+        let all = self.tensor(ValueRef { source, at: None }, &of_step(along))?;
+        let axis = self.constant(vec![batch.len() as i64]);
+        let start = self.constant(vec![at]);
+        let end = self.constant(vec![if at == -1 { i64::MAX } else { at + 1 }]);
+        let step = self.op("Slice", &[&all, &start, &end, &axis], vec![]);
+        let one = of_step(Dim::fixed(1));
+        self.tensors.insert(ValueRef { source, at: Some(at) }, (step, one));
         Ok(())
     }
 

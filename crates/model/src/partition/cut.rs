@@ -4,6 +4,7 @@
 //! all rows of its domain, or at one step (where only that step is needed, it alone is
 //! computed). Instances with equally many recurrent operators upstream, on the same
 //! domain and connected to each other make one segment; so do the ops of a fused arg-max.
+//! Where the file fixes all lengths, row ops between operators on whole tensors are cut with these.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +18,13 @@ use crate::partition::lookups::find_lookups;
 use crate::partition::order::order;
 use crate::partition::segment::{Cut, Instance};
 use crate::partition::stacks;
+use crate::partition::widen::widen;
 
 /// Cuts an analysed file that has no diagnostics; `arg_maxes` are to be segments of their own.
 pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
     derive_inputs(analysis);
     copy_plain_outputs(analysis);
+    widen(analysis, &arg_maxes);
     let mut cut = Cut {
         segments: Vec::new(),
         parts: Vec::new(),

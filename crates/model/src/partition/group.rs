@@ -119,8 +119,10 @@ fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
         let operands = analysis.ops[op].operands.iter();
         operands.filter_map(move |operand| {
             let reference = analysis.reads(operand, at)?;
-            // One step of a value that is produced at all steps.
+            // One step of a value that is produced at all steps, where sequences may lack it.
             let is_step = reference.at.is_some() && cut.produced(reference).at.is_none();
+            let is_step =
+                is_step && !analysis.is_of_fixed_length(analysis.domain(reference.source));
             Some((place(reference)?, is_step))
         })
     };

@@ -9,3 +9,4 @@ mod lookups;
 mod order;
 pub(crate) mod segment;
 pub(crate) mod stacks;
+mod widen;
