@@ -347,10 +347,47 @@ def filter_bank(graph):
     return graph.lstm(HIDDEN)
 
 
+def dequantised(graph, shape, kind, scales, axis):
+    """The last value as bytes stand for it, and weights `shape` likewise."""
+    scale, zero = graph.constant(0.03), graph.constant(9, np.uint8)
+    graph.op("QuantizeLinear", scale, zero)
+    x = graph.op("DequantizeLinear", scale, zero)
+    low, high, middle = (-128, 128, 0) if kind is np.int8 else (0, 256, 131)
+    graph.last = graph.constant(graph.random.integers(low, high, shape), kind)
+    zero = graph.constant(np.full(np.shape(scales), middle), kind)
+    weights = graph.op("DequantizeLinear", graph.constant(scales), zero, axis=axis)
+    graph.last = x
+    return weights
+
+
+def dequantised_convolution(graph):
+    graph.op("Transpose", perm=[0, 2, 1])
+    scales = graph.random.uniform(0.001, 0.01, 10)
+    graph.op("Conv", dequantised(graph, (10, FEATURES, 3), np.int8, scales, 0), graph.weights(10), pads=[1, 1])
+    graph.op("Relu")
+    graph.op("Transpose", perm=[0, 2, 1])
+    return graph.lstm(10)
+
+
+def dequantised_product(graph):
+    graph.op("MatMul", dequantised(graph, (FEATURES, 12), np.uint8, 0.004, 0))
+    graph.op("Add", graph.weights(12))
+    return graph.lstm(12)
+
+
+def dequantised_gemm(graph):
+    """The last step of each sequence, through a `Gemm` of bytes."""
+    graph.lstm(FEATURES)
+    graph.op("Gather", graph.constant(-1, np.int64), axis=1)
+    weights = dequantised(graph, (7, HIDDEN), np.int8, graph.random.uniform(0.001, 0.01, 7), 0)
+    return graph.op("Gemm", weights, graph.weights(7), transB=1)
+
+
 CASES = [
     convolution, pools, clipped_pools, attention_pooling, self_attention, softmax_over_first_axis,
     causal_attention, composed, all_steps_of_all_sequences, ties_and_zeros, backwards, vector_weights,
     scores, time_first, no_recurrence, branch, resized, quantised, selected, clipped, branch_of_the_length, filter_bank,
+    dequantised_convolution, dequantised_product, dequantised_gemm,
 ]
 
 
@@ -454,6 +491,46 @@ def test_a_scale_is_of_one_sequence(tmp_path):
         alone = [session.run(None, {"x": sequence[None]})[0] for sequence in array]
         wanted = np.concatenate(alone)
         assert np.max(np.abs(reply - wanted)) <= 1e-5 * max(1.0, np.max(np.abs(wanted)))
+
+
+def test_fixed_lengths(tmp_path):
+    """Where the file fixes the number of steps, products of each and of single steps between convolutions are computed
+    with these."""
+    graph, path, steps = Graph(SEED), tmp_path / "model.onnx", 9
+    graph.op("Transpose", perm=[0, 2, 1])
+    graph.op("Conv", graph.weights(4, FEATURES, 3), pads=[1, 1])
+    graph.op("Transpose", perm=[0, 2, 1])
+    graph.op("MatMul", graph.weights(4, FEATURES))
+    graph.op("Transpose", perm=[0, 2, 1])
+    graph.op("Conv", graph.weights(10, FEATURES, 3), graph.weights(10), pads=[1, 1])
+    channels = graph.op("Relu")
+    convolved = graph.op("Transpose", perm=[0, 2, 1])
+    heads = []
+    for step in (0, 4, -1):
+        graph.last = channels
+        graph.op("Gather", graph.constant(step, np.int64), axis=2)
+        graph.op("MatMul", graph.weights(10, 5))
+        heads.append(graph.op("Unsqueeze", graph.constant([2], np.int64)))
+    graph.last = heads[0]
+    graph.op("Concat", *heads[1:], axis=2)
+    graph.op("Pad", graph.constant([0, 0, 1, 0, 0, 5], np.int64))
+    graph.op("Transpose", perm=[0, 2, 1])
+    every_step = graph.op("MatMul", graph.weights(5, 7))
+    graph.op("Softmax", axis=1)
+    graph.op("Mul", every_step)
+    graph.op("Concat", convolved, axis=2)
+    graph.lstm(17)
+    graph.save(path, ("batch", steps, FEATURES))
+    text = subprocess.run([BINARY, "inspect", path], capture_output=True, text=True, check=True).stdout
+    assert text.count("over whole sequences") == 1 and "row-wise" not in text, text
+    session = onnxruntime.InferenceSession(path)
+    random = np.random.default_rng(SEED)
+    arrays = [random.standard_normal((batch, steps, FEATURES), np.float32) for batch in (1, 4, 2)]
+    for array, reply in zip(arrays, run(path, arrays), strict=True):
+        (wanted,) = session.run(None, {"x": array})
+        assert np.max(np.abs(reply - wanted)) <= 1e-5 * max(1.0, np.max(np.abs(wanted)))
+        (alone,) = run(path, [array])
+        assert np.array_equal(alone, reply)
 
 
 def test_two_open_axes(tmp_path):

@@ -22,6 +22,7 @@ mod capture;
 mod checks;
 mod condition;
 mod cut_casts;
+pub(crate) mod dequantised;
 mod derivable;
 pub(crate) mod derivation;
 pub(crate) mod driver;

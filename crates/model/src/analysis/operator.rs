@@ -16,6 +16,9 @@ pub(crate) type Inputs = [Option<Val>];
 /// Gives a node's outputs, or says why it cannot be served.
 pub(crate) type Rule<A> = fn(&mut A, &Node, &Inputs) -> Result<Vec<Val>, String>;
 
+/// As [`Rule`], for some nodes of an operator; gives none for the others.
+pub(crate) type PartialRule<A> = fn(&mut A, &Node, &Inputs) -> Result<Option<Vec<Val>>, String>;
+
 /// As [`Rule`], for a node that reads the graph around it.
 pub(crate) type GraphRule<A> = fn(&mut A, &Node, &Inputs, &OnnxFile) -> Result<Vec<Val>, String>;
 
@@ -31,6 +34,8 @@ pub(crate) struct Operator<A: 'static> {
     pub(crate) on_any: Option<Rule<A>>,
     /// As `on_any`, where the node's second or third output is used.
     pub(crate) with_more_outputs: Option<Rule<A>>,
+    /// For factors that stand for whole numbers of 8 bits; gives none where the other rules apply.
+    pub(crate) on_dequantised: Option<PartialRule<A>>,
     /// For integers of 8 and 16 bits, where the operator computes numbers of them.
     pub(crate) on_narrow: Option<Rule<A>>,
     /// For constants alone, where there is no rule on rows.
@@ -90,6 +95,7 @@ impl<A> Operator<A> {
             in_graph: None,
             on_any: None,
             with_more_outputs: None,
+            on_dequantised: None,
             on_narrow: None,
             on_constants: None,
             on_rows: None,

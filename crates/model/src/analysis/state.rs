@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::GraphProto;
 
+use crate::analysis::dequantised::DequantisedValues;
 use crate::analysis::index_check::{IndexCheck, Unchecked};
 use crate::analysis::loop_body::{BodyEdges, LoopBody};
 use crate::analysis::operator::Operators;
@@ -76,6 +77,7 @@ pub(crate) struct Analysis {
     pub(crate) outputs: Vec<(String, View)>,
     /// Floats that hold sums of whole numbers.
     pub(crate) whole: HashSet<Source>,
+    pub(crate) dequantised: DequantisedValues,
     /// The branches that conditions of the request are assumed to take, by the names of their `If`s.
     pub(crate) assumed: BTreeMap<String, bool>,
     /// The branches that conditions known at load took.
@@ -147,6 +149,7 @@ impl Analysis {
             recurrents: Vec::new(),
             outputs: Vec::new(),
             whole: HashSet::new(),
+            dequantised: DequantisedValues::default(),
             assumed: BTreeMap::new(),
             branches: BTreeMap::new(),
             conditions: Vec::new(),

@@ -152,6 +152,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
     Operator { on_rows: Some(constants::constant), ..named("Constant") },
     Operator { on_rows: Some(constants::constant_of_shape), ..named("ConstantOfShape") },
     Operator {
+        on_dequantised: Some(composed::dequantised::product),
         on_sequences: Some(sequence_level::windows::convolution),
         takes_weights: true,
         ..named("Conv")
@@ -272,6 +273,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         },
     ),
     Operator {
+        on_dequantised: Some(composed::dequantised::product),
         on_rows: Some(contract::gemm),
         on_sequences: Some(composed::products::gemm),
         on_repeated: OnRepeated::AsItStands,
@@ -389,6 +391,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
     Operator { in_graph: Some(loops::rules::a_loop), ..named("Loop") },
     Operator { on_rows: Some(reduce::lp_normalization), ..named("LpNormalization") },
     Operator {
+        on_dequantised: Some(composed::dequantised::product),
         on_rows: Some(contract::matmul),
         on_sequences: Some(sequence_level::elements::matmul),
         on_repeated: OnRepeated::AsItStands,

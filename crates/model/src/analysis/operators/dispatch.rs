@@ -39,6 +39,11 @@ pub(crate) fn evaluate(
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
     let operator = entry(analysis, node)?;
+    if let Some(rule) = operator.on_dequantised
+        && let Some(vals) = rule(analysis, node, inputs)?
+    {
+        return Ok(vals);
+    }
     if operator.takes_weights && inputs.iter().skip(1).flatten().any(is_filled) {
         let inputs = with_weights(analysis, inputs)?;
         return evaluate(analysis, node, &inputs);

@@ -2,6 +2,7 @@
 
 pub(in crate::analysis) mod activations;
 pub(super) mod composer;
+pub(in crate::analysis) mod dequantised;
 pub(in crate::analysis) mod einsum;
 pub(in crate::analysis) mod normalisations;
 pub(in crate::analysis) mod products;

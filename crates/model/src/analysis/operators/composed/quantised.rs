@@ -63,18 +63,6 @@ impl Composer<'_> {
         self.op("Sub", &[&x, &zero_point])
     }
 
-    /// (x - zero point) * scale.
-    fn dequantised(
-        &mut self,
-        x: &Val,
-        scale: &Val,
-        zero_point: Option<&Val>,
-        axis: i64,
-    ) -> Result<Val, String> {
-        let x = self.less(x, zero_point, axis)?;
-        self.scaled(&x, scale, axis)
-    }
-
     /// x * scale.
     fn scaled(&mut self, x: &Val, scale: &Val, axis: i64) -> Result<Val, String> {
         let scale = self.as_float(scale)?;
@@ -142,7 +130,7 @@ impl Composer<'_> {
     }
 
     /// The product of two tensors of bytes, less their zero points, by an operator: `MatMul`, or `Conv` with or without a bias.
-    fn whole_product(
+    pub(super) fn whole_product(
         &mut self,
         operator: &str,
         attributes: Vec<AttributeProto>,
@@ -172,8 +160,14 @@ pub(crate) fn dequantize_linear(
     refuse_blocks(node)?;
     let axis = node.int("axis").unwrap_or(1);
     let (x, scale) = (input(inputs, 0)?, input(inputs, 1)?);
+    let element = x.element();
     let mut to = Composer { analysis, node };
-    to.dequantised(x, scale, optional(inputs, 2), axis).map(|val| vec![val])
+    let whole = to.less(x, optional(inputs, 2), axis)?;
+    let val = to.scaled(&whole, scale, axis)?;
+    if let Some(element) = element {
+        analysis.dequantised.add(&val, (&whole, element), scale, axis);
+    }
+    Ok(vec![val])
 }
 
 fn refuse_blocks(node: &Node) -> Result<(), String> {
@@ -287,7 +281,7 @@ pub(crate) fn matmul_integer(
 }
 
 /// The attributes of a convolution.
-fn of_convolution(node: &Node) -> Vec<AttributeProto> {
+pub(super) fn of_convolution(node: &Node) -> Vec<AttributeProto> {
     let names = ["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"];
     node.attributes_named(&names)
 }
