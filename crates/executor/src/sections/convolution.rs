@@ -30,6 +30,8 @@ pub(super) struct UnpackedConvolution {
     w: Vec<f32>,
     /// `[outputs]`.
     b: Vec<f32>,
+    /// Whether its pixels are along one axis, whatever they are of.
+    is_flat: bool,
 }
 
 impl fmt::Display for UnpackedConvolution {
@@ -65,7 +67,8 @@ impl UnpackedConvolution {
         let groups = usize::try_from(int(node, "group", 1)).ok()?;
         let is_sane = groups > 0 && outputs > 0 && outputs.is_multiple_of(groups);
         let is_sane = is_sane && b.len() == outputs && of_group.checked_mul(groups).is_some();
-        is_sane.then_some(Self { of_group, groups, windows, factors, spread: [1, 1], w, b })
+        let (spread, is_flat) = ([1, 1], false);
+        is_sane.then_some(Self { of_group, groups, windows, factors, spread, w, b, is_flat })
     }
 
     /// The `ConvTranspose` that a node is, if its weights are constant and its windows lie side by side: then each pixel becomes some
@@ -105,12 +108,18 @@ impl UnpackedConvolution {
         }
         let b = b.repeat(taps);
         let (windows, factors) = ([Window::POINT; 2], Factors::Any);
-        Some(Self { of_group: inputs, groups: 1, windows, factors, spread, w, b })
+        let (of_group, groups, is_flat) = (inputs, 1, false);
+        Some(Self { of_group, groups, windows, factors, spread, w, b, is_flat })
     }
 
     /// Whether it is a `ConvTranspose`.
     pub(super) fn is_transposed(&self) -> bool {
         self.spread != [1, 1]
+    }
+
+    /// Puts its pixels along one axis.
+    pub(super) fn flatten(&mut self) {
+        self.is_flat = true;
     }
 
     /// Multiplies the outputs by `by`, one number or one for each channel. Returns false if sums would no longer be those of bytes,
@@ -136,12 +145,12 @@ impl UnpackedConvolution {
 
     /// Packs the weights of the convolution, which ends with an activation, for the kernels of `isa`.
     pub(super) fn pack(self, isa: Isa, activation: Activation) -> Option<Convolution> {
-        let Self { of_group, groups, windows, factors, spread, w, b } = self;
+        let Self { of_group, groups, windows, factors, spread, w, b, is_flat } = self;
         let (inputs, outputs) = (of_group * groups, b.len());
         let parameters =
             ConvolutionParameters { inputs, outputs, groups, windows, w: &w, b: Some(&b), factors };
         let packed = PackedConvolution::new(isa, parameters).ok()?;
-        Some(Convolution { packed, spread, activation })
+        Some(Convolution { packed, spread, is_flat, activation })
     }
 }
 
@@ -150,6 +159,7 @@ pub(super) struct Convolution {
     packed: PackedConvolution,
     /// See [`UnpackedConvolution`].
     spread: [usize; 2],
+    is_flat: bool,
     activation: Activation,
 }
 
@@ -178,7 +188,7 @@ impl Convolution {
             return self.run_transposed(x, size, buffers, threads);
         }
         let out = self.packed.size(size).ok_or_else(|| fails("windows wider than x".to_owned()))?;
-        let shape = resized(&x.shape, self.packed.outputs(), out);
+        let shape = self.shaped(resized(&x.shape, self.packed.outputs(), out));
         if residual.is_some_and(|residual| residual.shape != shape) {
             return Err(fails(format!("{shape:?} and another shape are added")));
         }
@@ -232,7 +242,15 @@ impl Convolution {
             |count| split(&mut data, even_parts(rows, count), down * of_row),
             run,
         )?;
-        Ok(ChannelsLast { shape, data })
+        Ok(ChannelsLast { shape: self.shaped(shape), data })
+    }
+
+    /// The shape of the output, of which `shape` is that of a convolution.
+    fn shaped(&self, shape: Vec<usize>) -> Vec<usize> {
+        match self.is_flat {
+            true => ChannelsLast::sizes(&shape).to_vec(),
+            false => shape,
+        }
     }
 }
 

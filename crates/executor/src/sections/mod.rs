@@ -14,6 +14,7 @@
 //! | `element_types.rs` | which tensors hold floats |
 //! | `taking.rs`, `taking_pattern.rs` | windows and edges that are copied; their operators, recognised |
 //! | `strided_view.rs`, `view_pattern.rs` | other shapes and orders of elements, joined into one copy; their operators, recognised |
+//! | `joining.rs` | tensors one behind the other |
 //! | `rearranging.rs` | pixels that are repeated, channels that change places |
 //! | `guards.rs` | operators that rten computes for one row otherwise than for several |
 //! | `parts.rs` | divides tensors into parts for several threads |
@@ -37,6 +38,7 @@ mod element_types;
 mod fallback;
 mod gates;
 mod guards;
+mod joining;
 mod layer_norm;
 mod native_section;
 mod parts;

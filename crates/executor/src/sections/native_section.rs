@@ -8,6 +8,7 @@ use crate::sections::attention::AttentionOf;
 use crate::sections::convolution::UnpackedConvolution;
 use crate::sections::element_chain::ChainStep;
 use crate::sections::guards::Guarded;
+use crate::sections::joining::Join;
 use crate::sections::layer_norm::LayerNorm;
 use crate::sections::pooling::Pool;
 use crate::sections::reducing::Reduce;
@@ -55,25 +56,37 @@ pub(super) enum NativeKind {
     Softmax,
     Attention(AttentionOf),
     LayerNorm(LayerNorm),
+    Join(Join),
     Take(Take, &'static str),
     /// Elementwise operators of the first tensor, with their names.
     Chain(Vec<ChainStep>, Vec<String>),
     /// An element of those along axes.
     Reduce(Reduce),
     /// Operators that only put elements in another place or shape, with their names.
-    View(Vec<ViewStep>, Vec<String>),
+    View {
+        steps: Vec<ViewStep>,
+        operators: Vec<String>,
+        /// Whether the first step is of a tensor with its channels last, `[images, ...pixels, channels]`.
+        of_channels_last: bool,
+    },
     /// An operator that rten may compute for one row otherwise than for several.
     Guard(Guarded, NodeProto),
 }
 
 impl NativeKind {
-    /// Whether its tensors have their channels last.
+    /// Whether the tensors that it reads have their channels last.
+    pub(super) fn reads_channels_last(&self) -> bool {
+        self.has_channels_last() || matches!(self, Self::View { of_channels_last: true, .. })
+    }
+
+    /// Whether the tensor that it produces has its channels last.
     pub(super) fn has_channels_last(&self) -> bool {
         use NativeKind::{
-            Attention, Chain, Guard, LayerNorm, Product, Reduce, Softmax, Take, View,
+            Attention, Chain, Guard, Join, LayerNorm, Product, Reduce, Softmax, Take, View,
         };
         let is_of_rows = matches!(self, Product { .. } | Softmax | Attention(_) | LayerNorm(_));
-        !is_of_rows && !matches!(self, Take(..) | Guard(..) | View(..) | Chain(..) | Reduce(_))
+        !is_of_rows
+            && !matches!(self, Join(_) | Take(..) | Guard(..) | View { .. } | Chain(..) | Reduce(_))
     }
 
     /// Its operators, for people. `precision` is that of constant matrices, `reads` the number of tensors that it reads.
@@ -99,7 +112,7 @@ impl NativeKind {
                 format!("MatMul{numbers} {inputs} to {outputs}{bias}")
             }
             Self::Pool(_) => "Pool".to_owned(),
-            Self::Concat => "Concat".to_owned(),
+            Self::Concat | Self::Join(_) => "Concat".to_owned(),
             Self::Mean => "ReduceMean".to_owned(),
             Self::Enlarge([down, along]) => format!("Resize {down}x{along}"),
             Self::Shuffle { groups } => format!("shuffle of {groups} groups"),
@@ -107,7 +120,7 @@ impl NativeKind {
             Self::Softmax => "Softmax".to_owned(),
             Self::Attention(_) => "MatMul, Softmax, MatMul".to_owned(),
             Self::Take(_, operator) => (*operator).to_owned(),
-            Self::View(_, operators) | Self::Chain(_, operators) => operators.join(", "),
+            Self::View { operators, .. } | Self::Chain(_, operators) => operators.join(", "),
             Self::Reduce(Reduce { reduction, .. }) => format!("Reduce{reduction:?}"),
             Self::LayerNorm(_) if reads > 1 => "Add, LayerNormalization".to_owned(),
             Self::LayerNorm(_) => "LayerNormalization".to_owned(),

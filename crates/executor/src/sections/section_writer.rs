@@ -191,13 +191,15 @@ impl<'a> SectionWriter<'a> {
 
     fn native(&mut self, section: NativeSection) -> Option<()> {
         let NativeSection { kind, reads: inputs, activation, output, .. } = section;
-        let layout = match kind.has_channels_last() {
+        let layout = |has_channels_last| match has_channels_last {
             true => Layout::ChannelsLast,
             false => Layout::ChannelsFirst,
         };
-        let reads = inputs.iter().map(|name| self.read(name, layout));
+        let (of_reads, layout) =
+            (layout(kind.reads_channels_last()), layout(kind.has_channels_last()));
+        let reads = inputs.iter().map(|name| self.read(name, of_reads));
         let reads: Vec<usize> = reads.collect::<Option<_>>()?;
-        let named: Vec<_> = inputs.iter().map(|name| (name.as_str(), layout)).collect();
+        let named: Vec<_> = inputs.iter().map(|name| (name.as_str(), of_reads)).collect();
         match &kind {
             NativeKind::Guard(_, node) => self.graph.node.push(node.clone()),
             NativeKind::Attention(_) => {
@@ -227,10 +229,11 @@ impl<'a> SectionWriter<'a> {
             NativeKind::Shuffle { groups } => (SectionKind::Shuffle { groups }, 0),
             NativeKind::Softmax => (SectionKind::Softmax, 0),
             NativeKind::Attention(attention) => (SectionKind::Attention(attention), 0),
+            NativeKind::Join(join) => (SectionKind::Join(join), 0),
             NativeKind::Take(take, _) => (SectionKind::Take(take), 0),
             NativeKind::Chain(steps, _) => (SectionKind::Chain(ElementChain(steps)), 0),
             NativeKind::Reduce(reduce) => (SectionKind::Reduce(reduce), 0),
-            NativeKind::View(steps, _) => (SectionKind::View(StridedView(steps)), 0),
+            NativeKind::View { steps, .. } => (SectionKind::View(StridedView(steps)), 0),
             NativeKind::LayerNorm(layer_norm) => (SectionKind::LayerNorm(layer_norm), 0),
             NativeKind::Guard(operator, node) => {
                 let (outputs, layout) = ([output.clone()], ConstantLayout::ChannelsFirst);

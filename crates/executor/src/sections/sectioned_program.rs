@@ -12,6 +12,7 @@ use crate::sections::convolution::Convolution;
 use crate::sections::element_chain::ElementChain;
 use crate::sections::fallback::Fallback;
 use crate::sections::guards::Guard;
+use crate::sections::joining::Join;
 use crate::sections::layer_norm::LayerNorm;
 use crate::sections::pooling::Pool;
 use crate::sections::product::Product;
@@ -82,7 +83,9 @@ pub(super) enum SectionKind {
     /// Repeats each row and each pixel of images as often as these numbers say.
     Enlarge([usize; 2]),
     /// Takes channels from one of `groups` groups after the other.
-    Shuffle { groups: usize },
+    Shuffle {
+        groups: usize,
+    },
     /// Multiplies an image by a number for each of its channels, an image of one pixel.
     Gate,
     /// The softmax of each row of the last axis.
@@ -99,6 +102,7 @@ pub(super) enum SectionKind {
     Reduce(Reduce),
     /// Puts elements in another place or shape.
     View(StridedView),
+    Join(Join),
     /// Runs an operator that rten would compute for one row otherwise than for several.
     Guard(Guard),
     /// Runs elementwise operators on tensors of one shape whose channels come last.
@@ -263,6 +267,11 @@ impl Section {
                 let output = attention.run(&reads.collect::<Result<Vec<_>, _>>()?, threads)?;
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
+            SectionKind::Join(join) => {
+                let parts = (0..self.reads.len()).map(|at| self.channels_first(tensors, at));
+                let output = join.run(&parts.collect::<Result<Vec<_>, _>>()?)?;
+                return Ok(vec![SectionTensor::ChannelsFirst(output)]);
+            }
             SectionKind::Take(take) => {
                 let output = take.run(self.channels_first(tensors, 0)?)?;
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
@@ -285,9 +294,15 @@ impl Section {
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
             SectionKind::View(view) => {
-                let output = match self.take_last(tensors).pop().flatten() {
-                    Some(tensor) => view.run_owned(tensor.into_channels_first()?)?,
-                    None => view.run(self.channels_first(tensors, 0)?)?,
+                let is_free = self.last.contains(&self.reads[0]);
+                let x = &mut tensors[self.reads[0]];
+                let output = match if is_free { x.take() } else { None } {
+                    Some(SectionTensor::ChannelsFirst(x)) => view.run_owned(x)?,
+                    Some(SectionTensor::ChannelsLast(x)) => view.run_owned(x.into_value()?)?,
+                    None => match x.as_ref().ok_or_else(wrong_layout)? {
+                        SectionTensor::ChannelsFirst(x) => view.run(x)?,
+                        SectionTensor::ChannelsLast(x) => view.run_slice(&x.laid_out(), &x.data)?,
+                    },
                 };
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }

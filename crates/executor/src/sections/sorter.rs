@@ -112,7 +112,7 @@ impl<'a> Sorter<'a> {
             output.clone_into(&mut self.native[at].output);
             self.native[at].depth
         } else if let Some(step) = self.view_step(node) {
-            let kind = NativeKind::View(vec![step], vec![operator(node).to_owned()]);
+            let kind = self.view(node, step);
             self.add_section(kind, node, output, depth + 1)
         } else if let Some((kind, reads)) =
             self.element_chain(node).filter(|_| !self.reads_channels_last(node))
@@ -149,7 +149,8 @@ impl<'a> Sorter<'a> {
         output: &str,
         depth: usize,
     ) -> usize {
-        let may_repeat = matches!(kind, NativeKind::Concat | NativeKind::Guard(..));
+        let may_repeat =
+            matches!(kind, NativeKind::Concat | NativeKind::Join(_) | NativeKind::Guard(..));
         let mut reads: Vec<String> = Vec::new();
         for name in self.tensors(node) {
             if may_repeat || !reads.contains(name) {
@@ -206,7 +207,10 @@ impl<'a> Sorter<'a> {
                     && self.reads_channels_last(node)
                     && node.input.iter().all(|name| self.has_channels(name))
                     && self.tensors(node).count() == node.input.len();
-                is_along_channels.then_some(NativeKind::Concat)
+                match is_along_channels {
+                    true => Some(NativeKind::Concat),
+                    false => self.join(node).map(NativeKind::Join),
+                }
             }
             "ReduceMean" if self.is_mean_of_pixels(node, x) => Some(NativeKind::Mean),
             "ReduceMax" | "ReduceMean" | "ReduceMin" | "ReduceSum" => {
@@ -275,6 +279,7 @@ impl<'a> Sorter<'a> {
             .or_else(|| self.add_count_of_windows(node))
             .or_else(|| self.add_factor_or_shift(node, output))
             .or_else(|| self.add_sum(node, output))
+            .or_else(|| self.add_flattening(node, output))
             .or_else(|| self.add_view_step(node))
             .or_else(|| self.add_element_step(node))
             .or_else(|| self.add_elementwise(node))

@@ -67,6 +67,11 @@ impl StridedView {
         }
     }
 
+    /// The elements of a tensor of this shape.
+    pub(super) fn run_slice(&self, shape: &[usize], x: &[f32]) -> Result<Value, ExecutorError> {
+        self.copied_of(shape, x).map(Value::FloatTensor)
+    }
+
     fn owned<T: Clone>(&self, x: Tensor<T>) -> Result<Tensor<T>, ExecutorError> {
         if x.data().is_none() {
             return self.copied(&x);
@@ -80,8 +85,11 @@ impl StridedView {
     }
 
     fn copied<T: Clone>(&self, x: &Tensor<T>) -> Result<Tensor<T>, ExecutorError> {
-        let x = x.to_contiguous();
-        let (mut data, mut strides) = (Cow::Borrowed(x.data()), Strides::contiguous(x.shape()));
+        self.copied_of(x.shape(), x.to_contiguous().data())
+    }
+
+    fn copied_of<T: Clone>(&self, shape: &[usize], x: &[T]) -> Result<Tensor<T>, ExecutorError> {
+        let (mut data, mut strides) = (Cow::Borrowed(x), Strides::contiguous(shape));
         for step in &self.0 {
             strides = match strides.after(step)? {
                 Some(strides) => strides,

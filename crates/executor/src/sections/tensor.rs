@@ -66,6 +66,17 @@ impl ChannelsLast {
         value.map_err(|error| ExecutorError::Run(error.to_string()))
     }
 
+    /// The shape in memory: `[images, ...pixels, channels]`.
+    pub(super) fn laid_out(&self) -> Vec<usize> {
+        laid_out(&self.shape)
+    }
+
+    /// The elements in their order: `[images, ...pixels, channels]`.
+    pub(super) fn into_value(self) -> Result<Value, ExecutorError> {
+        let value = Value::from_shape(&laid_out(&self.shape), self.data);
+        value.map_err(|error| ExecutorError::Run(error.to_string()))
+    }
+
     /// All pixels, `[images * pixels, channels]`.
     pub(super) fn into_rows(self) -> Result<Value, ExecutorError> {
         let [images, channels, pixels] = Self::sizes(&self.shape);
@@ -112,6 +123,13 @@ impl ChannelsLast {
         let of = |at: usize| shape.get(at).copied().unwrap_or(1);
         [of(0), of(1), shape.iter().skip(2).product()]
     }
+}
+
+/// The shape in memory of a tensor whose channels come last, of this shape in the file.
+pub(super) fn laid_out(shape: &[usize]) -> Vec<usize> {
+    let mut shape = shape.to_vec();
+    shape[1..].rotate_left(1);
+    shape
 }
 
 pub(super) fn wrong_layout() -> ExecutorError {

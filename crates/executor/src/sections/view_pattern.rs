@@ -7,6 +7,7 @@ use crate::sections::constants::{int, ints};
 use crate::sections::native_section::NativeKind;
 use crate::sections::sorter::Sorter;
 use crate::sections::strided_view::{Cut, StridedView, ViewStep};
+use crate::sections::tensor::{ChannelsLast, laid_out};
 
 impl Sorter<'_> {
     /// Adds a step to the view whose elements `node` alone reads. Returns the position of that section.
@@ -14,14 +15,61 @@ impl Sorter<'_> {
         let step = self.view_step(node)?;
         let at = self.only_read(node.input.first()?)?;
         let section = &mut self.native[at];
-        let NativeKind::View(steps, operators) = &mut section.kind else { return None };
+        let NativeKind::View { steps, operators, of_channels_last } = &mut section.kind else {
+            return None;
+        };
         steps.push(step);
-        let shapes = self.probe.shapes(&section.reads[0])?;
-        if !shapes.iter().all(|shape| StridedView::is_one_copy(steps, shape)) {
+        let is_one_copy = |shape: &Vec<usize>| match of_channels_last {
+            true => StridedView::is_one_copy(steps, &laid_out(shape)),
+            false => StridedView::is_one_copy(steps, shape),
+        };
+        if !self.probe.shapes(&section.reads[0])?.iter().all(is_one_copy) {
             steps.pop();
             return None;
         }
         operators.push(operator(node).to_owned());
+        Some(at)
+    }
+
+    /// The view that begins with a step. Of a tensor that is produced with its channels last it reads the elements where they
+    /// are.
+    pub(super) fn view(&self, node: &NodeProto, step: ViewStep) -> NativeKind {
+        let operators = vec![operator(node).to_owned()];
+        let x = node.input.first().filter(|x| self.is_channels_last(x));
+        let shapes = x.and_then(|x| self.probe.shapes(x));
+        let (mut steps, of_channels_last) = (Vec::new(), shapes.is_some());
+        if let Some(shapes) = shapes {
+            let rank = shapes[0].len();
+            steps.push(ViewStep::Transpose([0, rank - 1].into_iter().chain(1..rank - 1).collect()));
+        }
+        steps.push(step);
+        NativeKind::View { steps, operators, of_channels_last }
+    }
+
+    /// Lets the convolution whose output `node` alone reads put its pixels along one axis, if that is what `node` does.
+    pub(super) fn add_flattening(&mut self, node: &NodeProto, output: &str) -> Option<usize> {
+        let x = node.input.first()?;
+        let at = self.only_read(x)?;
+        let (from, to) = (self.probe.shapes(x)?, self.probe.shapes(output)?);
+        let is_flat = |(from, to): (&Vec<usize>, &Vec<usize>)| {
+            from.len() == 4 && to[..] == ChannelsLast::sizes(from)
+        };
+        let has_one_length = self.probe.lengths().count() == 0;
+        let keeps_channels = match self.view_step(node)? {
+            ViewStep::Squeeze(_) => true,
+            ViewStep::Reshape(dims) => {
+                let channels = from[0].get(1).map(|&n| n as i64);
+                has_one_length || matches!(dims[..], [0, n, -1] if n == 0 || Some(n) == channels)
+            }
+            _ => false,
+        };
+        let fits = keeps_channels && from.iter().zip(to).all(is_flat);
+        let section = &mut self.native[at];
+        let has_residual = section.reads.len() > 1;
+        match &mut section.kind {
+            NativeKind::Convolution(convolution) if fits && !has_residual => convolution.flatten(),
+            _ => return None,
+        }
         Some(at)
     }
 

@@ -470,7 +470,11 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
             &Elementwise { rewrite: Some(rewrites::p_relu), ..Elementwise::PLAIN },
         )
     },
-    Operator { on_sequences: Some(sequence_level::windows::pad), ..named("Pad") },
+    Operator {
+        on_rows: Some(sequence_level::windows::pad_rows),
+        on_sequences: Some(sequence_level::windows::pad),
+        ..named("Pad")
+    },
     Operator {
         on_narrow: Some(narrow::arithmetic),
         ..elementwise(

@@ -129,7 +129,7 @@ fn stays_whole(analysis: &Analysis, operator: &Operator<Analysis>, inputs: &Inpu
 
 /// Whether a value is the output of an operator on whole tensors, and what is computed from it may be one too. INT64 are lengths
 /// and indices.
-pub(super) fn is_whole(analysis: &Analysis, view: &View) -> bool {
+pub(crate) fn is_whole(analysis: &Analysis, view: &View) -> bool {
     let is_whole = |op: usize| view.at.is_none() && analysis.ops[op].scope != Scope::Row;
     analysis.has_roles()
         && !analysis.is_cell()

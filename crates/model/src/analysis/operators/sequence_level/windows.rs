@@ -7,7 +7,7 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{axis_of, constant_input, numbers, scalar, view};
-use crate::analysis::operators::dispatch::apply;
+use crate::analysis::operators::dispatch::{apply, is_whole};
 use crate::analysis::operators::sequence_level::spatial::{Spatial, WindowEnds, windows};
 use crate::analysis::operators::sequence_op::{SequenceOp, has_batch, ints, tensor};
 use crate::analysis::state::Analysis;
@@ -359,71 +359,116 @@ pub(crate) fn global_pool(
     op.add(analysis, node)
 }
 
+/// The padding of a tensor.
+struct Padding<'a> {
+    x: &'a View,
+    /// Elements before each axis, then after each.
+    pads: Vec<i64>,
+    mode: &'a str,
+    /// The number that the tensor is padded with; none: another mode than `constant`.
+    value: Option<Operand>,
+}
+
+impl<'a> Padding<'a> {
+    fn read(node: &'a Node, inputs: &'a Inputs) -> Result<Self, String> {
+        let x = view(inputs, 0)?;
+        let rank = x.dims.len();
+        let given = numbers(node, "pads", inputs, 1)?.ok_or("it has no pads")?;
+        let axes: Vec<usize> = match numbers(node, "axes", inputs, 3)? {
+            Some(axes) => axes.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<_, _>>()?,
+            None => (0..rank).collect(),
+        };
+        if given.len() != 2 * axes.len() {
+            return Err(format!("{} pads of {} axes", given.len(), axes.len()));
+        }
+        let mut pads = vec![0; 2 * rank];
+        for (at, &axis) in axes.iter().enumerate() {
+            (pads[axis], pads[rank + axis]) = (given[at], given[axes.len() + at]);
+        }
+        if !pads.iter().all(|pad| (0..=1 << 24).contains(pad)) {
+            return Err("pads below 0, or beyond all reason".to_owned());
+        }
+        let mode = node.string("mode").unwrap_or("constant");
+        if !matches!(mode, "constant" | "reflect" | "edge") {
+            return Err(format!("mode {mode}"));
+        }
+        let early = rank.saturating_sub(2);
+        let is_early = (0..early).any(|axis| pads[axis] + pads[rank + axis] > 0);
+        if mode != "constant" && is_early {
+            return Err(format!("mode {mode} along other axes than the last two"));
+        }
+        let value = match (inputs.get(2), node.float("value")) {
+            _ if mode != "constant" => None,
+            (Some(Some(_)), _) => {
+                let value = scalar(&*constant_input(inputs, 2, "value")?);
+                Some(Operand::Constant(Rc::new(value.ok_or("its value is not one number")?)))
+            }
+            (_, Some(value)) => {
+                Some(Operand::Constant(Rc::new(Literal::F32(Array::scalar(value)))))
+            }
+            _ => Some(Operand::Absent),
+        };
+        Ok(Self { x, pads, mode, value })
+    }
+
+    fn along(&self, axis: usize) -> i64 {
+        self.pads[axis] + self.pads[self.x.dims.len() + axis]
+    }
+
+    fn attributes(&self) -> Vec<AttributeProto> {
+        vec![string_attribute("mode", self.mode)]
+    }
+
+    /// The dimensions of the padded tensor.
+    fn out(&self, analysis: &mut Analysis) -> Result<Vec<Dim>, String> {
+        let axes = self.x.dims.iter().enumerate();
+        axes.map(|(axis, dim)| windows(analysis, dim, Windows::new(self.along(axis) - 1, 1)))
+            .collect()
+    }
+}
+
 /// `Pad`.
 pub(crate) fn pad(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
-    let x = view(inputs, 0)?;
-    let rank = x.dims.len();
-    let given = numbers(node, "pads", inputs, 1)?.ok_or("it has no pads")?;
-    let axes: Vec<usize> = match numbers(node, "axes", inputs, 3)? {
-        Some(axes) => axes.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<_, _>>()?,
-        None => (0..rank).collect(),
-    };
-    if given.len() != 2 * axes.len() {
-        return Err(format!("{} pads of {} axes", given.len(), axes.len()));
-    }
-    let mut pads = vec![0; 2 * rank];
-    for (at, &axis) in axes.iter().enumerate() {
-        (pads[axis], pads[rank + axis]) = (given[at], given[axes.len() + at]);
-    }
-    if !pads.iter().all(|pad| (0..=1 << 24).contains(pad)) {
-        return Err("pads below 0, or beyond all reason".to_owned());
-    }
-    let mut out = Vec::new();
-    let mut is_independent = true;
-    for (axis, dim) in x.dims.iter().enumerate() {
-        let more = pads[axis] + pads[rank + axis];
-        is_independent &= more == 0 || !has_batch(std::slice::from_ref(dim));
-        out.push(windows(analysis, dim, Windows::new(more - 1, 1))?);
-    }
-    let is_along_first = pads[0] == 0 && pads[rank] == 0;
-    let mode = node.string("mode").unwrap_or("constant");
-    if !matches!(mode, "constant" | "reflect" | "edge") {
-        return Err(format!("mode {mode}"));
-    }
-    let early = rank.saturating_sub(2);
-    let is_early = (0..early).any(|axis| pads[axis] + pads[rank + axis] > 0);
-    if mode != "constant" && is_early {
-        return Err(format!("mode {mode} along other axes than the last two"));
-    }
-    let mut operands = vec![tensor(x), ints(pads)];
-    if mode == "constant" {
-        operands.push(match (inputs.get(2), node.float("value")) {
-            (Some(Some(_)), _) => {
-                let value = scalar(&*constant_input(inputs, 2, "value")?);
-                Operand::Constant(Rc::new(value.ok_or("its value is not one number")?))
-            }
-            (_, Some(value)) => {
-                let value = Array::scalar(value);
-                Operand::Constant(Rc::new(Literal::F32(value)))
-            }
-            _ => Operand::Absent,
-        });
-    }
-    let attributes = vec![string_attribute("mode", mode)];
-    let outputs = vec![(x.element, out)];
-    let op = SequenceOp {
-        operator: "Pad".to_owned(),
-        attributes,
-        operands,
-        outputs,
-        is_independent,
-        is_along_first,
-    };
+    let padding = Padding::read(node, inputs)?;
+    let x = padding.x;
+    let is_independent =
+        (0..x.dims.len()).all(|axis| padding.along(axis) == 0 || !has_batch(&x.dims[axis..=axis]));
+    let is_along_first = padding.along(0) == 0;
+    let outputs = vec![(x.element, padding.out(analysis)?)];
+    let mut operands = vec![tensor(x), ints(padding.pads.iter().copied())];
+    let attributes = padding.attributes();
+    operands.extend(padding.value);
+    let operator = "Pad".to_owned();
+    let op = SequenceOp { operator, attributes, operands, outputs, is_independent, is_along_first };
     op.add(analysis, node)
+}
+
+/// `Pad` of rows along axes of their own, wherever the axis of the rows is.
+pub(crate) fn pad_rows(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let padding = Padding::read(node, inputs)?;
+    let x = padding.x;
+    let is_fixed = |dim: &Dim| dim.symbols().next().is_none();
+    let of_row: Vec<usize> = (0..x.dims.len()).filter(|&axis| x.dims[axis].in_row()).collect();
+    let keeps_rows = (0..x.dims.len())
+        .all(|axis| of_row.contains(&axis) || padding.along(axis) == 0)
+        && of_row.iter().all(|&axis| is_fixed(&x.dims[axis]));
+    if !keeps_rows || is_whole(analysis, x) {
+        return Err("it pads along steps".to_owned());
+    }
+    let ends = [0, x.dims.len()].map(|end| of_row.iter().map(move |&axis| end + axis));
+    let pads = ends.into_iter().flat_map(|of| [0].into_iter().chain(of.map(|at| padding.pads[at])));
+    let mut operands = vec![analysis.operand(x), ints(pads)];
+    operands.extend(padding.value.clone());
+    let outputs = vec![(x.element, padding.out(analysis)?)];
+    Ok(analysis.emit(node, "Pad", padding.attributes(), operands, outputs))
 }
 
 fn is_activation(analysis: &Analysis, operator: &str) -> bool {
