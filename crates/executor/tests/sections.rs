@@ -260,6 +260,39 @@ impl Network {
         self.add(name, x.channels, x.size);
     }
 
+    /// Adds a convolution along one line of all pixels, as files have it that write it in two dimensions, whose pixels are
+    /// then read one by one.
+    fn line(&mut self) {
+        let x = self.image();
+        let [height, width] = x.size;
+        if height * width >= 200 {
+            return;
+        }
+        let outputs = 1 + self.draw.below(9);
+        let rows = [-1, x.channels as i64, 1, (height * width) as i64];
+        let rows = self.writer.reshape(&x.name, &rows);
+        let w = self.writer.weights(&[outputs, x.channels, 1, 3]);
+        let attributes = vec![ints("kernel_shape", &[1, 3]), ints("pads", &[0, 1, 0, 1])];
+        let y = self.writer.op("Conv", &[&rows, &w], attributes);
+        let axis = self.writer.ints(&[2]);
+        let y = self.writer.op("Squeeze", &[&y, &axis], vec![]);
+        let shift = self.writer.weights(&[1, outputs, 1]);
+        let y = self.writer.op("Add", &[&y, &shift], vec![]);
+        let y = self.writer.op("Relu", &[&y], vec![]);
+        let turn = || ints("perm", &[0, 2, 1]);
+        let pixels = self.writer.op("Transpose", &[&y], vec![turn()]);
+        let (start, end, step) =
+            (self.writer.ints(&[0]), self.writer.ints(&[i64::MAX]), self.writer.ints(&[2]));
+        let along = self.writer.ints(&[1]);
+        let half = self.writer.op("Slice", &[&pixels, &start, &end, &along, &step], vec![]);
+        let more = (height * width).div_ceil(2);
+        let longer = self.writer.op("Concat", &[&half, &pixels, &half], vec![int("axis", 1)]);
+        let y = self.writer.op("Transpose", &[&longer], vec![turn()]);
+        let size = [1, height * width + 2 * more];
+        let name = self.writer.reshape(&y, &[-1, outputs as i64, 1, size[1] as i64]);
+        self.add(name, outputs, size);
+    }
+
     /// Adds an operator that runs in rten.
     fn layout(&mut self) {
         let x = self.image();
@@ -274,7 +307,7 @@ impl Network {
         let mut network = Self { writer, draw, all: vec![Image { name, channels, size }] };
         network.convolution();
         for _ in 0..12 {
-            match network.draw.below(14) {
+            match network.draw.below(15) {
                 0..3 => network.convolution(),
                 3 => network.pool(),
                 4 | 5 => network.elements(),
@@ -283,6 +316,7 @@ impl Network {
                 8 | 9 => network.gate(),
                 10 | 11 => network.rearrange(),
                 12 => network.attention(),
+                13 => network.line(),
                 _ => network.layout(),
             }
         }
@@ -635,6 +669,8 @@ fn operators_that_kernels_have_are_recognised() {
         "Sub, Add",
         "Max, Mul",
     ];
+    let is_line = |line: &&str| line.starts_with("Conv 1x3,") && line.ends_with(", Relu");
+    assert!(found.lines().any(|line| is_line(&line)), "no convolution along a line");
     for wanted in wanted {
         assert!(found.contains(wanted), "none is {wanted}");
     }
