@@ -326,16 +326,30 @@ impl Tensor {
     }
 }
 
+/// The elements of `data` in the order of axes of lengths `shape`, on each of which neighbours are `strides` apart.
 fn permute<T: Clone>(data: &[T], shape: &[usize], strides: &[usize]) -> Vec<T> {
     let mut permuted = Vec::with_capacity(data.len());
     if data.is_empty() {
         return permuted;
     }
-    let mut index = vec![0; shape.len()];
+    // Axes whose elements follow each other in `data`, too, are one axis: `(length, stride)`.
+    let mut axes: Vec<(usize, usize)> = Vec::with_capacity(shape.len());
+    for (&length, &stride) in shape.iter().zip(strides).filter(|(length, _)| **length != 1) {
+        match axes.last_mut() {
+            Some(last) if last.1 == length * stride => *last = (last.0 * length, stride),
+            _ => axes.push((length, stride)),
+        }
+    }
+    let (length, stride) = axes.pop().unwrap_or((1, 1));
+    let mut index = vec![0; axes.len()];
     loop {
-        let offset: usize = index.iter().zip(strides).map(|(i, s)| i * s).sum();
-        permuted.push(data[offset].clone());
-        let Some(axis) = (0..shape.len()).rev().find(|&axis| index[axis] + 1 < shape[axis]) else {
+        let offset: usize = index.iter().zip(&axes).map(|(i, (_, stride))| i * stride).sum();
+        let line = &data[offset..][..(length - 1) * stride + 1];
+        match stride {
+            1 => permuted.extend_from_slice(line),
+            _ => permuted.extend((0..length).map(|at| line[at * stride].clone())),
+        }
+        let Some(axis) = (0..axes.len()).rev().find(|&axis| index[axis] + 1 < axes[axis].0) else {
             return permuted;
         };
         index[axis] += 1;
@@ -355,6 +369,29 @@ mod tests {
         assert_eq!(moved.data(), &TensorData::I32(vec![0, 3, 1, 4, 2, 5]));
         let same = tensor.clone().permuted(&[1, 0, 2]);
         assert_eq!(same, tensor.reshaped(vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn every_order_of_axes_is_a_permutation() {
+        let shape = [2, 3, 1, 4];
+        let count = shape.iter().product::<usize>();
+        let x = Tensor::new(shape.to_vec(), TensorData::I64((0..count as i64).collect()));
+        for order in (0..256).map(|n| [n / 64, n / 16 % 4, n / 4 % 4, n % 4]) {
+            if (0..4).any(|axis| !order.contains(&axis)) {
+                continue;
+            }
+            let y = x.clone().permuted(&order);
+            let TensorData::I64(data) = y.data() else { panic!("of another type") };
+            for (at, &element) in data.iter().enumerate() {
+                let (mut rest, mut from) = (at, [0; 4]);
+                for (axis, &of) in order.iter().enumerate().rev() {
+                    from[of] = rest % y.shape()[axis];
+                    rest /= y.shape()[axis];
+                }
+                let place = from.iter().zip(shape).fold(0, |sum, (i, length)| sum * length + i);
+                assert_eq!(element, place as i64, "{order:?}");
+            }
+        }
     }
 
     #[test]
