@@ -7,6 +7,7 @@ as the reply to the same request sent alone.
 """
 
 import json
+import re
 import subprocess
 
 import numpy as np
@@ -531,6 +532,25 @@ def test_fixed_lengths(tmp_path):
         assert np.max(np.abs(reply - wanted)) <= 1e-5 * max(1.0, np.max(np.abs(wanted)))
         (alone,) = run(path, [array])
         assert np.array_equal(alone, reply)
+
+
+def test_unrolled_steps_share_weights(tmp_path):
+    """Operators that read one matrix turn it once."""
+    graph, path, width = Graph(SEED), tmp_path / "model.onnx", 40
+    graph.op("MatMul", graph.weights(FEATURES, width))
+    graph.op("ReduceMean", axes=[1], keepdims=0)
+    weights, bias = graph.weights(width, width), graph.weights(width)
+    for _ in range(8):
+        graph.op("Gemm", weights, bias, transB=1)
+        graph.op("Tanh")
+    graph.save(path, ("batch", 5, FEATURES))
+    text = subprocess.run([BINARY, "inspect", path], capture_output=True, text=True, check=True).stdout
+    (size,) = re.findall(r"(\d+) bytes of weights", text)
+    assert int(size) < 2 * 4 * width * width, text
+    session = onnxruntime.InferenceSession(path)
+    array = np.random.default_rng(SEED).standard_normal((3, 5, FEATURES), np.float32)
+    (reply,), (wanted,) = run(path, [array]), session.run(None, {"x": array})
+    assert np.max(np.abs(reply - wanted)) <= 1e-5
 
 
 def test_two_open_axes(tmp_path):

@@ -38,6 +38,12 @@ impl<'a> Constants<'a> {
         (data.len() == shape.iter().product::<usize>()).then_some((shape, data))
     }
 
+    /// The shape of a FLOAT constant.
+    pub(super) fn float_dims(&self, name: &str) -> Option<Vec<usize>> {
+        let tensor = self.get(name)?;
+        (tensor.data_type == Some(DataType::FLOAT)).then(|| constant_dims(tensor))
+    }
+
     /// The shape of a constant.
     pub(super) fn dims(&self, name: &str) -> Option<Vec<usize>> {
         Some(constant_dims(self.get(name)?))

@@ -30,10 +30,10 @@ pub(super) struct NativeSection {
 /// The computation of a native section.
 pub(super) enum NativeKind {
     Convolution(UnpackedConvolution),
-    /// A product with weights `[inputs, outputs]`.
+    /// A product with weights `[inputs, outputs]`, the constant of that name.
     Product {
         shape: [usize; 2],
-        weights: Vec<f32>,
+        weights: String,
         bias: Option<Vec<f32>>,
         factors: Factors,
     },

@@ -13,7 +13,7 @@ use crate::sections::element_chain::ElementChain;
 use crate::sections::fallback::{ConstantLayout, Fallback};
 use crate::sections::guards::Guard;
 use crate::sections::native_section::{NativeKind, NativeSection};
-use crate::sections::product::Product;
+use crate::sections::product::{Operands, PackedWeights};
 use crate::sections::sectioned_program::{Section, SectionKind, SectionName, SectionedProgram};
 use crate::sections::strided_view::StridedView;
 use crate::single_row_branch::Copies;
@@ -51,6 +51,7 @@ pub(super) struct SectionWriter<'a> {
     constants: &'a Constants<'a>,
     /// How products with constant matrices are packed; convolutions, for the same instructions in f32.
     packing: Packing,
+    weights: PackedWeights,
     /// The number of each tensor by its name and layout.
     names: BTreeMap<(String, Layout), usize>,
     sections: Vec<Section>,
@@ -72,6 +73,7 @@ impl<'a> SectionWriter<'a> {
             file,
             constants,
             packing,
+            weights: PackedWeights::default(),
             names: BTreeMap::new(),
             sections: Vec::new(),
             tensors: 0,
@@ -214,10 +216,10 @@ impl<'a> SectionWriter<'a> {
                 let scratch_bytes = convolution.scratch_bytes();
                 (SectionKind::Convolution(convolution), scratch_bytes)
             }
-            NativeKind::Product { shape, weights, bias, factors } => {
-                let bias = bias.as_deref();
+            NativeKind::Product { weights, bias, factors, .. } => {
+                let operands = Operands { weights, bias, factors };
                 let product =
-                    Product::new(self.packing, &shape, &weights, bias, factors, activation)?;
+                    self.weights.product(self.packing, self.constants, operands, activation)?;
                 let scratch_bytes = product.scratch_bytes();
                 (SectionKind::Product(product), scratch_bytes)
             }

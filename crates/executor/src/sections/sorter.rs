@@ -192,8 +192,8 @@ impl<'a> Sorter<'a> {
                 Some(NativeKind::Convolution(convolution))
             }
             "MatMul" => {
-                let (shape, weights) = self.constants.floats(node.input.get(1)?)?;
-                let shape: [usize; 2] = shape.try_into().ok()?;
+                let weights = node.input.get(1)?.clone();
+                let shape: [usize; 2] = self.constants.float_dims(&weights)?.try_into().ok()?;
                 let rank = self.probe.shapes(x)?[0].len();
                 let is_matrix = rank >= 2 && !shape.contains(&0);
                 is_matrix.then_some(NativeKind::Product { shape, weights, bias: None, factors })

@@ -27,6 +27,7 @@ mod derivable;
 pub(crate) mod derivation;
 pub(crate) mod driver;
 mod facts;
+mod gemm_matrices;
 pub(crate) mod ids;
 pub(crate) mod index_check;
 mod limits;

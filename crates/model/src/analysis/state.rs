@@ -6,6 +6,7 @@ use batchmaker_graph::ElementType;
 use rten_onnx::onnx::GraphProto;
 
 use crate::analysis::dequantised::DequantisedValues;
+use crate::analysis::gemm_matrices::GemmMatrices;
 use crate::analysis::index_check::{IndexCheck, Unchecked};
 use crate::analysis::loop_body::{BodyEdges, LoopBody};
 use crate::analysis::operator::Operators;
@@ -78,6 +79,7 @@ pub(crate) struct Analysis {
     /// Floats that hold sums of whole numbers.
     pub(crate) whole: HashSet<Source>,
     pub(crate) dequantised: DequantisedValues,
+    pub(crate) gemm_matrices: GemmMatrices,
     /// The branches that conditions of the request are assumed to take, by the names of their `If`s.
     pub(crate) assumed: BTreeMap<String, bool>,
     /// The branches that conditions known at load took.
@@ -150,6 +152,7 @@ impl Analysis {
             outputs: Vec::new(),
             whole: HashSet::new(),
             dequantised: DequantisedValues::default(),
+            gemm_matrices: GemmMatrices::default(),
             assumed: BTreeMap::new(),
             branches: BTreeMap::new(),
             conditions: Vec::new(),

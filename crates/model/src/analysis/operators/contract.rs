@@ -193,20 +193,18 @@ pub(crate) fn gemm(
     if node.int("transA").unwrap_or(0) != 0 {
         return Err("transA=1: it sums over rows".to_owned());
     }
-    let weights = match node.int("transB").unwrap_or(0) {
-        0 if weights.shape().len() == 2 => (**weights).clone(),
-        0 => return Err("its weights are no matrix".to_owned()),
-        _ if weights.shape().len() == 2 => weights.transposed(&[1, 0]),
-        _ => return Err("its weights are no matrix".to_owned()),
+    if weights.shape().len() != 2 {
+        return Err("its weights are no matrix".to_owned());
+    }
+    let is_transposed = node.int("transB").unwrap_or(0) != 0;
+    let alpha = node.float("alpha").unwrap_or(1.0);
+    let weights = match is_transposed || alpha != 1.0 {
+        true => analysis.gemm_matrices.get(weights, (is_transposed, alpha.to_bits()), || {
+            let turned = if is_transposed { &weights.transposed(&[1, 0]) } else { &**weights };
+            scaled(turned, alpha)
+        }),
+        false => weights.clone(),
     };
-    let scaled = |literal: Literal, factor: f32| match literal {
-        Literal::F32(array) if factor != 1.0 => {
-            let data = array.data.iter().map(|x| x * factor).collect();
-            Literal::F32(Array::new(array.shape, data))
-        }
-        other => other,
-    };
-    let weights = Rc::new(scaled(weights, node.float("alpha").unwrap_or(1.0)));
     let product = match a {
         Val::View(view) => times_weights(analysis, node, view, &weights)?,
         constant => product(analysis, node, constant, &Val::Literal(weights))?,
@@ -214,8 +212,8 @@ pub(crate) fn gemm(
     let Some(Some(bias)) = inputs.get(2) else { return Ok(product) };
     let beta = node.float("beta").unwrap_or(1.0);
     let bias = match bias {
-        Val::Literal(bias) => Val::literal(scaled((**bias).clone(), beta)),
         other if beta == 1.0 => other.clone(),
+        Val::Literal(bias) => Val::literal(scaled(bias, beta)),
         _ => return Err("beta with a bias that depends on the request".to_owned()),
     };
     if !matches!((&product[0], &bias), (Val::View(_), _) | (_, Val::View(_))) {
@@ -223,6 +221,16 @@ pub(crate) fn gemm(
         return dispatch::on_rows(analysis, &sum, &[Some(product[0].clone()), Some(bias)]);
     }
     add(analysis, node, "Add", &product[0], &bias)
+}
+
+fn scaled(literal: &Literal, factor: f32) -> Literal {
+    match literal {
+        Literal::F32(array) if factor != 1.0 => {
+            let data = array.data.iter().map(|x| x * factor).collect();
+            Literal::F32(Array::new(array.shape.clone(), data))
+        }
+        other => other.clone(),
+    }
 }
 
 fn add(
