@@ -1,30 +1,15 @@
 //! Tensors one behind the other along any axis, in the layout of the file (the ONNX operator `Concat`).
 
 use rten::Value;
-use rten_onnx::onnx::NodeProto;
 use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
 use crate::sections::attention::floats;
-use crate::sections::constants::int;
-use crate::sections::sorter::Sorter;
 
 /// The concatenation of tensors of floats along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Join {
     pub(super) axis: usize,
-}
-
-impl Sorter<'_> {
-    /// The concatenation that `node` is, if all that it reads are computed floats.
-    pub(super) fn join(&self, node: &NodeProto) -> Option<Join> {
-        let is_computed = |name: &String| self.floats.has(name) && !self.constants.has(name);
-        let rank = self.probe.shapes(node.input.first()?)?[0].len() as i64;
-        let axis = int(node, "axis", 0);
-        let axis = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok()?;
-        let fits = node.input.iter().all(is_computed) && axis < rank as usize;
-        fits.then_some(Join { axis })
-    }
 }
 
 impl Join {

@@ -4,12 +4,23 @@ use rten_onnx::onnx::NodeProto;
 
 use crate::operator::operator;
 use crate::sections::constants::{int, ints};
+use crate::sections::joining::Join;
 use crate::sections::native_section::NativeKind;
 use crate::sections::sorter::Sorter;
 use crate::sections::strided_view::{Cut, StridedView, ViewStep};
 use crate::sections::tensor::{ChannelsLast, laid_out};
 
 impl Sorter<'_> {
+    /// The concatenation that `node` is, if all that it reads are computed floats.
+    pub(super) fn join(&self, node: &NodeProto) -> Option<Join> {
+        let is_computed = |name: &String| self.floats.has(name) && !self.constants.has(name);
+        let rank = self.probe.shapes(node.input.first()?)?[0].len() as i64;
+        let axis = int(node, "axis", 0);
+        let axis = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok()?;
+        let fits = node.input.iter().all(is_computed) && axis < rank as usize;
+        fits.then_some(Join { axis })
+    }
+
     /// Adds a step to the view whose elements `node` alone reads. Returns the position of that section.
     pub(super) fn add_view_step(&mut self, node: &NodeProto) -> Option<usize> {
         let step = self.view_step(node)?;
