@@ -133,7 +133,11 @@ impl Network {
                 }
             }
             3 => {
-                let six = self.writer.float(6.0);
+                // One number, or as many of it as the model crate writes to have it divided by.
+                let six = match self.draw.below(2) {
+                    0 => self.writer.float(6.0),
+                    _ => self.writer.numbers(&[x.size[1]], vec![6.0; x.size[1]]),
+                };
                 self.writer.op("Div", &[&x.name, &six], vec![])
             }
             _ => {

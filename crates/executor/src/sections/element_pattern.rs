@@ -78,15 +78,7 @@ impl Sorter<'_> {
             return is_whole(x).then_some(Elementwise { x, other: None, step: ChainStep::Root });
         }
         let [a, b] = &node.input[..] else { return None };
-        let (binary, turned) = match operator(node) {
-            "Add" => (Binary::Add, Binary::Add),
-            "Sub" => (Binary::Subtract, Binary::SubtractFrom),
-            "Mul" => (Binary::Multiply, Binary::Multiply),
-            "Div" => (Binary::Divide, Binary::DivideInto),
-            "Max" => (Binary::Greatest, Binary::Greatest),
-            "Min" => (Binary::Least, Binary::Least),
-            _ => return None,
-        };
+        let [binary, turned] = binary(node)?;
         let is_chain = |name: &String| {
             let at = self.only_read(name);
             at.is_some_and(|at| matches!(self.native[at].kind, NativeKind::Chain(..)))
@@ -104,6 +96,68 @@ impl Sorter<'_> {
             false => (Some(other), ChainOperand::Read(0)),
         };
         Some(Elementwise { x, other, step: ChainStep::Binary(binary, operand) })
+    }
+
+    /// The chain of elementwise operators over tensors with their channels last, which read `reads`; none if one of them is not a step
+    /// of a chain.
+    pub(super) fn pixel_chain(
+        &self,
+        nodes: &[NodeProto],
+        reads: &[String],
+    ) -> Option<Vec<ChainStep>> {
+        let mut x = reads.first()?;
+        let mut steps = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            steps.push(self.pixel_step(node, x, reads)?);
+            x = node.output.first()?;
+        }
+        Some(steps)
+    }
+
+    /// Whether an operator is a step of such a chain.
+    pub(super) fn is_pixel_step(&self, node: &NodeProto) -> bool {
+        let computed: Vec<String> = self.tensors(node).cloned().collect();
+        self.pixel_chain(std::slice::from_ref(node), &computed).is_some()
+    }
+
+    /// The step that an operator is of a chain whose last element is `x`.
+    fn pixel_step(&self, node: &NodeProto, x: &String, reads: &[String]) -> Option<ChainStep> {
+        let is_first = node.input.first() == Some(x);
+        if let Some(activation) = self.activation(node).filter(|_| is_first) {
+            return Some(ChainStep::Activation(activation));
+        }
+        if operator(node) == "Sqrt" && is_first {
+            return Some(ChainStep::Root);
+        }
+        let [straight, turned] = binary(node)?;
+        let (other, binary) = match &node.input[..] {
+            [a, b] if a == x && b != x => (b, straight),
+            [a, b] if b == x && a != x => (a, turned),
+            _ => return None,
+        };
+        let operand = match self.constants.has(other) {
+            true => ChainOperand::Constant(self.pixel_constant(other, node.output.first()?)?),
+            false => ChainOperand::Read(reads.iter().position(|read| read == other)?),
+        };
+        Some(ChainStep::Binary(binary, operand))
+    }
+
+    /// A constant that is the same for all pixels of `whole`: one number, or one for each channel.
+    fn pixel_constant(&self, name: &str, whole: &str) -> Option<Tensor<f32>> {
+        let (_, mut data) = self.constants.floats(name)?;
+        if self.is_uniform(name) {
+            data.truncate(1);
+            return Some(Tensor::from_data(&[], data));
+        }
+        let is_of_channels = self.is_of_channels(name, &self.probe.shapes(whole)?[0]);
+        is_of_channels.then(|| Tensor::from_data(&[data.len()], data))
+    }
+
+    /// Whether all elements of a constant are the same number.
+    pub(super) fn is_uniform(&self, name: &str) -> bool {
+        let data = self.constants.floats(name).map(|(_, data)| data).unwrap_or_default();
+        let first = data.first().map(|x| x.to_bits());
+        first.is_some() && data.iter().all(|x| Some(x.to_bits()) == first)
     }
 
     /// Whether an operand has elements for axes of `whole` that lie side by side, and one element along all others.
@@ -164,4 +218,17 @@ impl Sorter<'_> {
         };
         self.is_of_rten(node) || self.native.iter().any(is_chain_of_it)
     }
+}
+
+/// A binary operator of the tensor before it with an operand; then with the two in the other order.
+fn binary(node: &NodeProto) -> Option<[Binary; 2]> {
+    Some(match operator(node) {
+        "Add" => [Binary::Add; 2],
+        "Sub" => [Binary::Subtract, Binary::SubtractFrom],
+        "Mul" => [Binary::Multiply; 2],
+        "Div" => [Binary::Divide, Binary::DivideInto],
+        "Max" => [Binary::Greatest; 2],
+        "Min" => [Binary::Least; 2],
+        _ => return None,
+    })
 }

@@ -60,6 +60,8 @@ pub(super) enum NativeKind {
     Take(Take, &'static str),
     /// Elementwise operators of the first tensor, with their names.
     Chain(Vec<ChainStep>, Vec<String>),
+    /// As `Chain`, of tensors with their channels last.
+    PixelChain(Vec<ChainStep>, Vec<String>),
     /// An element of those along axes.
     Reduce(Reduce),
     /// Operators that only put elements in another place or shape, with their names.
@@ -120,7 +122,9 @@ impl NativeKind {
             Self::Softmax => "Softmax".to_owned(),
             Self::Attention(_) => "MatMul, Softmax, MatMul".to_owned(),
             Self::Take(_, operator) => (*operator).to_owned(),
-            Self::View { operators, .. } | Self::Chain(_, operators) => operators.join(", "),
+            Self::View { operators, .. }
+            | Self::Chain(_, operators)
+            | Self::PixelChain(_, operators) => operators.join(", "),
             Self::Reduce(Reduce { reduction, .. }) => format!("Reduce{reduction:?}"),
             Self::LayerNorm(_) if reads > 1 => "Add, LayerNormalization".to_owned(),
             Self::LayerNorm(_) => "LayerNormalization".to_owned(),

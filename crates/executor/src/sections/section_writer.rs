@@ -234,6 +234,7 @@ impl<'a> SectionWriter<'a> {
             NativeKind::Join(join) => (SectionKind::Join(join), 0),
             NativeKind::Take(take, _) => (SectionKind::Take(take), 0),
             NativeKind::Chain(steps, _) => (SectionKind::Chain(ElementChain(steps)), 0),
+            NativeKind::PixelChain(steps, _) => (SectionKind::PixelChain(ElementChain(steps)), 0),
             NativeKind::Reduce(reduce) => (SectionKind::Reduce(reduce), 0),
             NativeKind::View { steps, .. } => (SectionKind::View(StridedView(steps)), 0),
             NativeKind::LayerNorm(layer_norm) => (SectionKind::LayerNorm(layer_norm), 0),

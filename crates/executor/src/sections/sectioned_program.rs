@@ -98,6 +98,8 @@ pub(super) enum SectionKind {
     Take(Take),
     /// Runs elementwise operators, one after the other, on the first tensor.
     Chain(ElementChain),
+    /// A chain over tensors with their channels last.
+    PixelChain(ElementChain),
     /// Makes one element of those along some axes.
     Reduce(Reduce),
     /// Puts elements in another place or shape.
@@ -224,6 +226,7 @@ impl Section {
             SectionKind::Elementwise(fallback) => {
                 self.run_elementwise(fallback, tensors, threads)?
             }
+            SectionKind::PixelChain(chain) => self.run_pixel_chain(chain, tensors, threads)?,
             SectionKind::Convolution(convolution) => {
                 let residual = self.reads.get(1).map(|_| self.channels_last(tensors, 1));
                 let x = self.channels_last(tensors, 0)?;
@@ -365,6 +368,37 @@ impl Section {
         });
         let outputs = fallback.run(inputs.collect::<Result<_, _>>()?, threads)?;
         Ok(outputs.into_iter().map(SectionTensor::ChannelsFirst).collect())
+    }
+
+    /// Runs a chain over the pixels of tensors, which are all of one shape.
+    fn run_pixel_chain(
+        &self,
+        chain: &ElementChain,
+        tensors: &mut Tensors,
+        threads: &ExecutorThreads,
+    ) -> Result<ChannelsLast, ExecutorError> {
+        let mut shape = Vec::new();
+        let mut values = Vec::with_capacity(self.reads.len());
+        // They are taken for the time of the run.
+        for &at in &self.reads {
+            let tensor = match tensors[at].take().ok_or_else(wrong_layout)? {
+                SectionTensor::ChannelsLast(tensor) => tensor,
+                SectionTensor::ChannelsFirst(_) => return Err(wrong_layout()),
+            };
+            shape.clone_from(&tensor.shape);
+            values.push(Some(tensor.into_value()?));
+        }
+        let is_free = self.last.contains(&self.reads[0]) && !chain.reads_whole();
+        let x = if is_free { values[0].take() } else { None };
+        let reads: Vec<Option<&Value>> = values.iter().map(Option::as_ref).collect();
+        let output = chain.run(x, &reads, threads)?;
+        for (&at, value) in self.reads.iter().zip(values) {
+            if let Some(value) = value {
+                let tensor = ChannelsLast::of_rows(value, shape.clone())?;
+                tensors[at] = Some(SectionTensor::ChannelsLast(tensor));
+            }
+        }
+        ChannelsLast::of_rows(output, shape)
     }
 
     fn run_elementwise(

@@ -135,6 +135,17 @@ impl<'a> Sorter<'a> {
     /// The operators, less those whose outputs nobody reads any longer.
     pub(super) fn finish(mut self, graph: &GraphProto) -> Sorted<'a> {
         self.prune(graph);
+        for at in 0..self.native.len() {
+            let NativeSection { kind: NativeKind::Elementwise(nodes), reads, .. } =
+                &self.native[at]
+            else {
+                continue;
+            };
+            if let Some(steps) = self.pixel_chain(nodes, reads) {
+                let operators = nodes.iter().map(|node| operator(node).to_owned()).collect();
+                self.native[at].kind = NativeKind::PixelChain(steps, operators);
+            }
+        }
         Sorted { native: self.native, fallback: self.fallback }
     }
 
@@ -171,7 +182,7 @@ impl<'a> Sorter<'a> {
     }
 
     /// The inputs of an operator that are no constants.
-    fn tensors<'b>(
+    pub(super) fn tensors<'b>(
         &self,
         node: &'b NodeProto,
     ) -> impl Iterator<Item = &'b String> + use<'b, '_, 'a> {
@@ -399,11 +410,16 @@ impl<'a> Sorter<'a> {
             return None;
         }
         let tensors: Vec<&String> = self.tensors(node).collect();
+        // What has a kernel stays apart from what has none.
+        let is_native = self.is_pixel_step(node);
+        let fits = |nodes: &[NodeProto], reads: &[String]| {
+            self.pixel_chain(nodes, reads).is_some() == is_native
+        };
         let at = self.native.iter().position(|section| {
             let reads = tensors.iter().filter(|&&name| *name == section.output).count();
             let is_there =
                 |&&name: &&&String| *name == section.output || self.depth(name) < section.depth;
-            matches!(section.kind, NativeKind::Elementwise(_))
+            matches!(&section.kind, NativeKind::Elementwise(nodes) if fits(nodes, &section.reads))
                 && reads > 0
                 && self.readers.get(section.output.as_str()) == Some(&reads)
                 && tensors.iter().all(|name| is_there(&name))
@@ -465,7 +481,9 @@ impl<'a> Sorter<'a> {
             return false;
         };
         let is_unary = self.tensors(node).collect::<BTreeSet<_>>().len() == 1;
+        let is_native = self.is_pixel_step(node);
         let fits = |name: &String| match self.constants.has(name) {
+            true if is_native && self.is_uniform(name) => true,
             true => self.is_of_channels(name, &shapes[0]),
             false if name.is_empty() => true,
             false if is_unary => self.probe.shapes(name) == Some(shapes),
@@ -492,7 +510,7 @@ impl<'a> Sorter<'a> {
     }
 
     /// Whether a constant is one number, or one for each channel of a tensor of this shape.
-    fn is_of_channels(&self, name: &str, shape: &[usize]) -> bool {
+    pub(super) fn is_of_channels(&self, name: &str, shape: &[usize]) -> bool {
         let Some((dims, _)) = self.constants.floats(name) else { return false };
         let before = shape.len().saturating_sub(dims.len());
         let mut axes = dims.iter().enumerate().filter(|(_, n)| **n != 1);
