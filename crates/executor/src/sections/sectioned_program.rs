@@ -297,8 +297,13 @@ impl Section {
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
             SectionKind::View(view) => {
-                let is_free = self.last.contains(&self.reads[0]);
                 let x = &mut tensors[self.reads[0]];
+                // The memory of what is copied serves another tensor.
+                let moves = |x: &SectionTensor| match x {
+                    SectionTensor::ChannelsFirst(_) => true,
+                    SectionTensor::ChannelsLast(x) => view.keeps_order(&x.laid_out()),
+                };
+                let is_free = self.last.contains(&self.reads[0]) && x.as_ref().is_some_and(moves);
                 let output = match if is_free { x.take() } else { None } {
                     Some(SectionTensor::ChannelsFirst(x)) => view.run_owned(x)?,
                     Some(SectionTensor::ChannelsLast(x)) => view.run_owned(x.into_value()?)?,

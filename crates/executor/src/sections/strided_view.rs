@@ -67,6 +67,13 @@ impl StridedView {
         }
     }
 
+    /// Whether all elements of a tensor of this shape keep their order.
+    pub(super) fn keeps_order(&self, shape: &[usize]) -> bool {
+        let count = shape.iter().product();
+        let strides = Strides::contiguous(shape).through(&self.0);
+        matches!(strides, Ok(Some(strides)) if strides.is_whole(count))
+    }
+
     /// The elements of a tensor of this shape.
     pub(super) fn run_slice(&self, shape: &[usize], x: &[f32]) -> Result<Value, ExecutorError> {
         self.copied_of(shape, x).map(Value::FloatTensor)

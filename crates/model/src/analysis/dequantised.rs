@@ -1,6 +1,6 @@
 //! Values that stand for whole numbers of 8 bits, by a scale and a zero point: what `DequantizeLinear` gave.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use batchmaker_graph::ElementType;
@@ -22,6 +22,8 @@ pub(crate) struct Dequantised {
 pub(crate) struct DequantisedValues {
     views: HashMap<Source, (View, Dequantised)>,
     constants: Vec<(Rc<Literal>, Dequantised)>,
+    /// How many products there are of them, by operator.
+    products: BTreeMap<String, usize>,
 }
 
 impl DequantisedValues {
@@ -38,11 +40,25 @@ impl DequantisedValues {
             return;
         }
         let known = Dequantised { whole: whole.clone(), scale: scale.clone(), axis };
+        debug_assert!(
+            self.find(whole).is_none(),
+            "a product of whole numbers would come back here"
+        );
         match val {
             Val::View(view) => _ = self.views.insert(view.source, (view.clone(), known)),
             Val::Literal(literal) => self.constants.push((literal.clone(), known)),
             _ => {}
         }
+    }
+
+    /// Counts a product of dequantised numbers.
+    pub(crate) fn count(&mut self, operator: &str) {
+        *self.products.entry(operator.to_owned()).or_default() += 1;
+    }
+
+    /// How many products there are of dequantised numbers, by operator.
+    pub(crate) fn products(&self) -> &BTreeMap<String, usize> {
+        &self.products
     }
 
     pub(crate) fn find(&self, val: &Val) -> Option<Dequantised> {
@@ -66,12 +82,11 @@ impl Dequantised {
         self.scale.shape().iter().product::<usize>() == 1
     }
 
-    /// The scale as a vector of one number, or of one for each index along `axis`, which must be the axis of the scale.
-    pub(crate) fn scale_along(&self, axis: usize) -> Option<Val> {
+    /// The scale as one number, or as one for each index along `axis`; none if it is one along another axis.
+    pub(crate) fn scale_along(&self, axis: usize) -> Option<&[f32]> {
         let rank = self.whole.dims().len() as i64;
         let own = if self.axis < 0 { self.axis + rank } else { self.axis };
         let fits = self.has_one_scale() || (self.scale.shape().len() == 1 && own == axis as i64);
-        let count = self.scale.shape().iter().product();
-        fits.then(|| Val::literal(self.scale.reshaped(&[count])))
+        self.scale.as_f32().filter(|_| fits).map(|scale| &scale.data[..])
     }
 }

@@ -3,7 +3,7 @@
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, Source, Val};
 use crate::data::dim::{Dim, Factor, steps};
-use crate::data::symbol::BATCH;
+use crate::data::symbol::{BATCH, Symbol};
 
 impl Analysis {
     /// The length of a dimension, if it is the same in all requests and lies within a row.
@@ -64,10 +64,17 @@ impl Analysis {
         }
     }
 
-    /// Whether the file fixes the lengths of the axes of steps, if there are any.
-    pub(crate) fn is_of_fixed_length(&self, domain: Domain) -> bool {
-        let factors = domain.time.map(|time| self.axes.factors(time)).unwrap_or_default();
-        factors.into_iter().all(|factor| self.axes.length(factor).is_some())
+    /// The number of steps along an axis, or along all axes that it is the product of, if the file fixes it.
+    pub(crate) fn fixed_length(&self, time: Symbol) -> Option<usize> {
+        let mut lengths =
+            self.axes.factors(time).into_iter().map(|factor| self.axes.length(factor));
+        lengths.try_fold(1, |product: usize, length| product.checked_mul(length?))
+    }
+
+    /// Whether every sequence has step `at` (below 0: from the end), by the length that the file fixes.
+    pub(crate) fn has_step(&self, time: Symbol, at: i64) -> bool {
+        let length = self.fixed_length(time).map_or(0, |length| length as i64);
+        (-length..length).contains(&at)
     }
 
     /// The axes that rows of a source run along.

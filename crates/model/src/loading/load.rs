@@ -282,12 +282,16 @@ fn load_graph(
     registry: &mut CellRegistry,
 ) -> Result<Model, LoadError> {
     tables.notes.extend(file.notes.iter().cloned());
-    tables.notes.extend(products_of_bytes(&file));
     tables.passed.clone_from(&file.passed);
     let mut registered = registry.clone();
     let mut variants = Variants::default();
     let WholeFile { variants: analysed, refused } = analysed(&file);
+    let mut has_variants = false;
     for (mut analysis, cut) in analysed {
+        if !has_variants {
+            tables.notes.extend(products_of_bytes(&file, analysis.dequantised.products()));
+            has_variants = true;
+        }
         tables.notes.extend(fixed_lengths(&file, &analysis));
         let bound =
             |(name, view): &(String, View)| Some((name.clone(), id_bound(&analysis, view)?));

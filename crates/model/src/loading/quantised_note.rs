@@ -1,26 +1,21 @@
 //! A note on how the quantised operators of a file are computed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::file::onnx_file::OnnxFile;
 
 /// Operators that sum products of whole numbers of 8 bits in general cells.
 const OPERATORS: [&str; 4] = ["ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"];
 
-/// The note that a file's products of bytes have its own arithmetic; none for a file without such products.
-pub(super) fn products_of_bytes(file: &OnnxFile) -> Option<String> {
-    let dequantised = file.nodes.iter().filter(|node| node.operator == "DequantizeLinear");
-    let dequantised: HashMap<&String, &String> = dequantised
-        .filter_map(|node| Some((node.outputs.first()?, node.inputs.first()?)))
-        .collect();
-    let mut counts = BTreeMap::new();
-    for node in &file.nodes {
-        let is_of_dequantised = ["Conv", "Gemm", "MatMul"].contains(&&node.operator[..])
-            && matches!(&node.inputs[..], [x, w, ..] if dequantised.contains_key(x)
-                && dequantised.get(w).is_some_and(|&w| file.initializers.contains_key(w)));
-        if is_of_dequantised || OPERATORS.contains(&&node.operator[..]) {
-            *counts.entry(&node.operator[..]).or_insert(0) += 1;
-        }
+/// The note that a file's products of bytes have its own arithmetic; none for a file without such products. `of_dequantised` counts
+/// those of numbers that `DequantizeLinear` gave.
+pub(super) fn products_of_bytes(
+    file: &OnnxFile,
+    of_dequantised: &BTreeMap<String, usize>,
+) -> Option<String> {
+    let mut counts = of_dequantised.clone();
+    for node in file.nodes.iter().filter(|node| OPERATORS.contains(&&node.operator[..])) {
+        *counts.entry(node.operator.clone()).or_default() += 1;
     }
     let counts: Vec<String> =
         counts.iter().map(|(name, count)| format!("{count} {name}")).collect();

@@ -23,8 +23,8 @@ use crate::partition::widen::widen;
 /// Cuts an analysed file that has no diagnostics; `arg_maxes` are to be segments of their own.
 pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
     derive_inputs(analysis);
-    copy_plain_outputs(analysis);
     widen(analysis, &arg_maxes);
+    copy_plain_outputs(analysis);
     let mut cut = Cut {
         segments: Vec::new(),
         parts: Vec::new(),

@@ -105,7 +105,7 @@ pub(super) fn group(
 
 /// For each instance of `list`, which is in the order of ops, counts how often its inputs change on the longest
 /// path between recurrent operators: from rows of one domain to those of another, between rows and whole
-/// tensors, before and after a fused arg-max. Instances of one segment are of one phase, so that segments
+/// tensors, to a step that sequences may lack, before and after a fused arg-max. Instances of one segment are of one phase, so that segments
 /// never wait for each other.
 fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
     let place = |reference: ValueRef| match reference.source {
@@ -120,10 +120,10 @@ fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
         operands.filter_map(move |operand| {
             let reference = analysis.reads(operand, at)?;
             // One step of a value that is produced at all steps, where sequences may lack it.
-            let is_step = reference.at.is_some() && cut.produced(reference).at.is_none();
-            let is_step =
-                is_step && !analysis.is_of_fixed_length(analysis.domain(reference.source));
-            Some((place(reference)?, is_step))
+            let time = analysis.domain(reference.source).time;
+            let may_lack = |at| !time.is_some_and(|time| analysis.has_step(time, at));
+            let is_all = cut.produced(reference).at.is_none();
+            Some((place(reference)?, is_all && reference.at.is_some_and(may_lack)))
         })
     };
     let kind = |at: usize| (analysis.ops[list[at].op].scope, analysis.instance_domain(list[at]));

@@ -7,12 +7,17 @@ use crate::analysis::recurrence::Recurrent;
 use crate::analysis::references::needed;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, Operand, RowOp, Scope, Source};
-use crate::data::dim::{Dim, Factor};
+use crate::data::dim::{Dim, Factor, steps};
 use crate::data::symbol::BATCH;
 use crate::partition::arg_max::ArgMax;
 
-/// Makes operators on whole tensors of those on rows that lie between such operators of their recurrence depth.
+/// Makes operators on whole tensors of those on rows that lie between such operators of their recurrence depth, if the file fixes
+/// all lengths.
 pub(super) fn widen(analysis: &mut Analysis, arg_maxes: &[ArgMax]) {
+    let axes = analysis.inputs.iter().flat_map(|input| steps(&input.dims));
+    if axes.into_iter().any(|axis| analysis.axes.length(axis).is_none()) {
+        return;
+    }
     let is_fused = |op: usize| arg_maxes.iter().any(|arg_max| arg_max.ops.contains(&op));
     let outputs = analysis.outputs.iter().map(|(_, view)| view);
     let views = analysis.recurrents.iter().flat_map(Recurrent::views);
@@ -52,26 +57,23 @@ fn neighbours(analysis: &Analysis, op: usize) -> impl Iterator<Item = usize> + '
     sources.filter(|&of| analysis.ops[of].recurrence_depth == reader.recurrence_depth)
 }
 
-/// Whether an operator on rows is one on whole tensors of a fixed length, too.
+/// Whether an operator on rows is one on whole tensors, too: it reads rows of its own domain, and steps that are there.
 fn can_widen(analysis: &Analysis, index: usize) -> bool {
     let op = &analysis.ops[index];
     let of_one_domain = op.operands.iter().all(|operand| match operand {
         Operand::Rows { source, .. } => {
             let own = analysis.domain(*source);
-            let picked = analysis.reads(operand, None).is_some_and(|read| read.at.is_some());
-            let read = Domain { time: own.time.filter(|_| !picked), ..own };
-            analysis.is_of_fixed_length(own) && same(analysis, read, op.domain)
+            let at = analysis.reads(operand, None).and_then(|read| read.at);
+            let is_there = |at| own.time.is_some_and(|time| analysis.has_step(time, at));
+            let read = Domain { time: own.time.filter(|_| at.is_none()), ..own };
+            at.is_none_or(is_there) && same(analysis, read, op.domain)
         }
         Operand::Constant(_) | Operand::Absent => true,
         Operand::Tensor { .. } | Operand::Lengths(_) | Operand::Length(_) => false,
     });
     let reads_rows = op.operands.iter().any(|operand| matches!(operand, Operand::Rows { .. }));
     let is_on_rows = op.scope == Scope::Row && op.domain.batch && !op.is_derivable;
-    is_on_rows
-        && reads_rows
-        && analysis.is_of_fixed_length(op.domain)
-        && of_one_domain
-        && !is_picked(analysis, index)
+    is_on_rows && reads_rows && of_one_domain && !is_picked(analysis, index)
 }
 
 fn same(analysis: &Analysis, a: Domain, b: Domain) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::analysis::derivation::DerivedOperand;
 use crate::analysis::recurrence::SequenceLengths;
-use crate::unfold::plan::{Extent, PlanInput, PlanRead, UnfoldPlan};
+use crate::unfold::plan::{Extent, PlanCell, PlanInput, PlanRead, UnfoldPlan};
 
 impl UnfoldPlan {
     /// The reason that a sequence cannot come in chunks, if a value depends on more than the steps so far.
@@ -11,6 +11,12 @@ impl UnfoldPlan {
     }
 
     fn check_chunks(&self) -> Result<(), &'static str> {
+        let has_length = |cell: &PlanCell| {
+            cell.domain.time.is_some_and(|axis| self.axes[axis.0 as usize].length.is_some())
+        };
+        if self.cells.iter().any(|cell| cell.chain.is_some() && has_length(cell)) {
+            return Err("its sequences have one length");
+        }
         let has_windows = match &self.overlap {
             Ok(overlap) => overlap.is_some(),
             Err(reason) => return Err(reason),
@@ -21,9 +27,6 @@ impl UnfoldPlan {
         let mut time = None;
         for cell in self.cells.iter().filter(|cell| cell.chain.is_some()) {
             let own = cell.domain.time;
-            if own.is_some_and(|axis| self.axes[axis.0 as usize].length.is_some()) {
-                return Err("its sequences have one length");
-            }
             let is_of_windows =
                 own.is_some_and(|axis| !self.axes[axis.0 as usize].windows.is_empty());
             if !has_windows && (is_of_windows || *time.get_or_insert(own) != own) {

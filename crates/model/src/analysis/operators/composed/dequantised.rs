@@ -9,8 +9,9 @@ use crate::analysis::operators::composed::composer::Composer;
 use crate::analysis::operators::composed::quantised::of_convolution;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
+use crate::data::array::Array;
 use crate::data::int::Int;
-use crate::file::attribute::ints_attribute;
+use crate::data::literal::Literal;
 use crate::file::node::Node;
 
 /// `MatMul`, `Gemm` or `Conv` of dequantised numbers with dequantised weights, and a bias. None: it is not one.
@@ -36,15 +37,23 @@ pub(crate) fn product(
     }
     let of_outputs = if operator == "Conv" || is_transposed { 0 } else { rank - 1 };
     let scales = (x.scale_along(0), w.scale_along(of_outputs));
-    let (Some(x_scale), Some(w_scale)) = scales else { return Ok(None) };
-    let mut to = Composer { analysis, node };
-    let weights = match is_transposed {
-        true => to.op_with("Transpose", vec![ints_attribute("perm", vec![1, 0])], &[&w.whole])?,
-        false => w.whole,
+    let (Some(of_x), Some(of_w)) = scales else { return Ok(None) };
+    let unit: Vec<f32> = of_w.iter().map(|of_w| of_x[0] * of_w).collect();
+    if unit.iter().any(|unit| !unit.is_normal()) {
+        return Ok(None);
+    }
+    let weights = match &w.whole {
+        Val::Literal(whole) if is_transposed => {
+            let form = (true, 1_f32.to_bits());
+            Val::Literal(analysis.gemm_matrices.get(whole, form, || whole.transposed(&[1, 0])))
+        }
+        whole => whole.clone(),
     };
+    analysis.dequantised.count(&node.operator);
+    let mut to = Composer { analysis, node };
     let attributes = if operator == "Conv" { of_convolution(node) } else { Vec::new() };
     let sums = to.whole_product(operator, attributes, &[&x.whole, &weights])?;
-    let mut unit = to.op("Mul", &[&x_scale, &w_scale])?;
+    let mut unit = Val::literal(Literal::F32(Array::vector(unit)));
     let mut bias = inputs.get(2).cloned().flatten();
     if operator == "Conv" {
         // Outputs are along axis 1.

@@ -392,11 +392,6 @@ impl<'a> Padding<'a> {
         if !matches!(mode, "constant" | "reflect" | "edge") {
             return Err(format!("mode {mode}"));
         }
-        let early = rank.saturating_sub(2);
-        let is_early = (0..early).any(|axis| pads[axis] + pads[rank + axis] > 0);
-        if mode != "constant" && is_early {
-            return Err(format!("mode {mode} along other axes than the last two"));
-        }
         let value = match (inputs.get(2), node.float("value")) {
             _ if mode != "constant" => None,
             (Some(Some(_)), _) => {
@@ -409,6 +404,16 @@ impl<'a> Padding<'a> {
             _ => Some(Operand::Absent),
         };
         Ok(Self { x, pads, mode, value })
+    }
+
+    /// Refuses modes other than `constant` along other axes than the last two of `pads`, those of the operator that is emitted.
+    fn check_mode(&self, pads: &[i64]) -> Result<(), String> {
+        let rank = pads.len() / 2;
+        let mut early = 0..rank.saturating_sub(2);
+        match self.mode != "constant" && early.any(|axis| pads[axis] + pads[rank + axis] > 0) {
+            true => Err(format!("mode {} along other axes than the last two", self.mode)),
+            false => Ok(()),
+        }
     }
 
     fn along(&self, axis: usize) -> i64 {
@@ -434,6 +439,7 @@ pub(crate) fn pad(
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
     let padding = Padding::read(node, inputs)?;
+    padding.check_mode(&padding.pads)?;
     let x = padding.x;
     let is_independent =
         (0..x.dims.len()).all(|axis| padding.along(axis) == 0 || !has_batch(&x.dims[axis..=axis]));
@@ -455,16 +461,20 @@ pub(crate) fn pad_rows(
 ) -> Result<Vec<Val>, String> {
     let padding = Padding::read(node, inputs)?;
     let x = padding.x;
-    let is_fixed = |dim: &Dim| dim.symbols().next().is_none();
+    if is_whole(analysis, x) {
+        return Err("it is computed with the operators on whole tensors that it reads".to_owned());
+    }
     let of_row: Vec<usize> = (0..x.dims.len()).filter(|&axis| x.dims[axis].in_row()).collect();
-    let keeps_rows = (0..x.dims.len())
-        .all(|axis| of_row.contains(&axis) || padding.along(axis) == 0)
-        && of_row.iter().all(|&axis| is_fixed(&x.dims[axis]));
-    if !keeps_rows || is_whole(analysis, x) {
-        return Err("it pads along steps".to_owned());
+    if (0..x.dims.len()).any(|axis| padding.along(axis) != 0 && !of_row.contains(&axis)) {
+        return Err("it pads along steps or the batch".to_owned());
+    }
+    if of_row.iter().any(|&axis| x.dims[axis].symbols().next().is_some()) {
+        return Err("an axis of its rows has no one length".to_owned());
     }
     let ends = [0, x.dims.len()].map(|end| of_row.iter().map(move |&axis| end + axis));
     let pads = ends.into_iter().flat_map(|of| [0].into_iter().chain(of.map(|at| padding.pads[at])));
+    let pads: Vec<i64> = pads.collect();
+    padding.check_mode(&pads)?;
     let mut operands = vec![analysis.operand(x), ints(pads)];
     operands.extend(padding.value.clone());
     let outputs = vec![(x.element, padding.out(analysis)?)];
