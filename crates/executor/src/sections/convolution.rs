@@ -30,7 +30,7 @@ pub(super) struct UnpackedConvolution {
     w: Vec<f32>,
     /// `[outputs]`.
     b: Vec<f32>,
-    /// Whether its pixels are along one axis, whatever they are of.
+    /// Whether the height and the width of its output are one axis.
     is_flat: bool,
 }
 
@@ -117,7 +117,7 @@ impl UnpackedConvolution {
         self.spread != [1, 1]
     }
 
-    /// Puts its pixels along one axis.
+    /// Makes one axis of the height and the width of its output.
     pub(super) fn flatten(&mut self) {
         self.is_flat = true;
     }

@@ -20,8 +20,8 @@ use crate::sections::section_writer::{Cut, Fallbacks, SectionWriter};
 use crate::sections::sorter::{Sorted, Sorter};
 
 /// Cuts the program in `file` and packs its constant matrices by `packing`. Returns none if the program has neither a convolution, nor
-/// attention, nor a product with a constant matrix; if a fallback section would have an operator that may compute one row otherwise
-/// than several; or if it would have so many operators that rten needs a large stack.
+/// attention, nor a product with a constant matrix. Returns none, too, if a fallback section would have an operator that may compute one
+/// row otherwise than several, or more operators than rten runs on the stack of a thread.
 pub(crate) fn cut(file: &ModelProto, probe: &Probe, packing: Packing) -> Option<Cut> {
     let graph = file.graph.as_ref()?;
     let constants = Constants::of(graph);

@@ -27,7 +27,7 @@ pub(super) struct Product {
 #[derive(Default)]
 pub(super) struct PackedWeights(Vec<(Operands, Arc<PackedConvolution>)>);
 
-/// What a product multiplies with and adds.
+/// The constants of a product: its weights and its bias.
 #[derive(PartialEq)]
 pub(super) struct Operands {
     /// The name of the constant `[inputs, outputs]`.

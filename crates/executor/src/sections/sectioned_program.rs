@@ -391,7 +391,7 @@ impl Section {
                 SectionTensor::ChannelsFirst(_) => return Err(wrong_layout()),
             };
             shape.clone_from(&tensor.shape);
-            values.push(Some(tensor.into_value()?));
+            values.push(Some(tensor.into_rows()?));
         }
         let is_free = self.last.contains(&self.reads[0]) && !chain.reads_whole();
         let x = if is_free { values[0].take() } else { None };

@@ -419,10 +419,10 @@ impl<'a> Sorter<'a> {
             let reads = tensors.iter().filter(|&&name| *name == section.output).count();
             let is_there =
                 |&&name: &&&String| *name == section.output || self.depth(name) < section.depth;
-            matches!(&section.kind, NativeKind::Elementwise(nodes) if fits(nodes, &section.reads))
-                && reads > 0
+            reads > 0
                 && self.readers.get(section.output.as_str()) == Some(&reads)
                 && tensors.iter().all(|name| is_there(&name))
+                && matches!(&section.kind, NativeKind::Elementwise(nodes) if fits(nodes, &section.reads))
         })?;
         let section = &mut self.native[at];
         for name in tensors {

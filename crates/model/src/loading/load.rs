@@ -286,12 +286,10 @@ fn load_graph(
     let mut registered = registry.clone();
     let mut variants = Variants::default();
     let WholeFile { variants: analysed, refused } = analysed(&file);
-    let mut has_variants = false;
+    if let Some((analysis, _)) = analysed.first() {
+        tables.notes.extend(products_of_bytes(&file, analysis.dequantised.products()));
+    }
     for (mut analysis, cut) in analysed {
-        if !has_variants {
-            tables.notes.extend(products_of_bytes(&file, analysis.dequantised.products()));
-            has_variants = true;
-        }
         tables.notes.extend(fixed_lengths(&file, &analysis));
         let bound =
             |(name, view): &(String, View)| Some((name.clone(), id_bound(&analysis, view)?));

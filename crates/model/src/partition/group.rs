@@ -105,8 +105,8 @@ pub(super) fn group(
 
 /// For each instance of `list`, which is in the order of ops, counts how often its inputs change on the longest
 /// path between recurrent operators: from rows of one domain to those of another, between rows and whole
-/// tensors, to a step that sequences may lack, before and after a fused arg-max. Instances of one segment are of one phase, so that segments
-/// never wait for each other.
+/// tensors, to a step that sequences may lack, before and after a fused arg-max. Instances of one segment are of one
+/// phase, so that segments never wait for each other.
 fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
     let place = |reference: ValueRef| match reference.source {
         Source::Op(op, _) => {
