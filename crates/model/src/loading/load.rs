@@ -23,6 +23,7 @@ use crate::loading::toml_tables::{
     CellTable, ChainTable, EncoderDecoderTable, TreeTable, step_outputs,
 };
 use crate::loading::whole_file::{WholeFile, analysed};
+use crate::unfold::cell_names::CellNames;
 use crate::unfold::planner::plan;
 use crate::unfold::templates::chain::Chain;
 use crate::unfold::templates::encoder_decoder::{DecoderRules, EncoderDecoder, StepBound};
@@ -284,7 +285,7 @@ fn load_graph(
     tables.notes.extend(file.notes.iter().cloned());
     tables.passed.clone_from(&file.passed);
     let mut registered = registry.clone();
-    let mut variants = Variants::default();
+    let (mut variants, mut names) = (Variants::default(), CellNames::default());
     let WholeFile { variants: analysed, refused } = analysed(&file);
     if let Some((analysis, _)) = analysed.first() {
         tables.notes.extend(products_of_bytes(&file, analysis.dequantised.products()));
@@ -295,7 +296,7 @@ fn load_graph(
             |(name, view): &(String, View)| Some((name.clone(), id_bound(&analysis, view)?));
         tables.id_bounds.extend(analysis.outputs.iter().filter_map(bound));
         // Registered in a copy first: the tables may still refuse the model.
-        let unfolding = plan(&analysis, &cut, options, max_length, &mut registered);
+        let unfolding = plan(&analysis, &cut, options, max_length, &mut registered, &mut names);
         variants.add(unfolding, std::mem::take(&mut analysis.conditions));
     }
     let reason =

@@ -1,6 +1,7 @@
 //! Unfolders, which turn the tensors of a request into a graph of cells. The unfolder of a whole ONNX file walks
 //! a plan; the templates are for cells that files hold one by one.
 
+pub(crate) mod cell_names;
 mod chunks;
 mod derived;
 pub(crate) mod integers;

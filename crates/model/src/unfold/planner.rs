@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use batchmaker_graph::{CellRegistry, RowSpec, SinkTime, TensorData};
+use batchmaker_graph::{Cell, CellRegistry, CellTypeId, RowSpec, SinkTime, TensorData};
 
 use crate::analysis::derivation::DerivedOperand;
 use crate::analysis::index_check::CheckKind;
@@ -15,9 +15,10 @@ use crate::analysis::value::{Domain, RecurrentPort, Scope, Source, ValueRef};
 use crate::data::dim::{Dim, steps};
 use crate::data::symbol::{BATCH, Symbol};
 use crate::emit::recurrent::cell;
-use crate::emit::registration::{LoadOptions, ModelCell, NewCell};
+use crate::emit::registration::{LoadOptions, NewCell};
 use crate::emit::{row_segment, sequence_segment};
 use crate::partition::segment::{Cut, Part, Segment};
+use crate::unfold::cell_names::CellNames;
 use crate::unfold::integers::is_wide;
 use crate::unfold::interface::{extent, layout, length, rows_first, step_axis, time_first};
 use crate::unfold::plan::{
@@ -48,6 +49,15 @@ pub(crate) struct Planned {
     pub(crate) unfolding: Unfolding,
 }
 
+/// The cell of a part of a file.
+struct PartCell {
+    /// The label of its recurrent node, or of the last node of its segment.
+    label: String,
+    cell: Cell,
+    fused: bool,
+    description: String,
+}
+
 /// Registers the cells of a file and plans how requests use them.
 pub(crate) fn plan(
     analysis: &Analysis,
@@ -55,6 +65,7 @@ pub(crate) fn plan(
     options: &LoadOptions,
     max_length: usize,
     registry: &mut CellRegistry,
+    names: &mut CellNames,
 ) -> Planned {
     let mut planner = Planner {
         analysis,
@@ -77,8 +88,12 @@ pub(crate) fn plan(
     let mut cells = Vec::new();
     let mut used = Vec::new();
     for (&part, priority) in cut.parts.iter().zip(priorities(analysis, cut)) {
-        let (planned, cell) = planner.part(part, priority, options, registry);
-        cells.push(planned);
+        let PartCell { label, cell, fused, description } = planner.cell_of(part);
+        let name = names.of(&label, &cell, registry);
+        let new = NewCell { name: &name, cell: &cell, priority, fused, description: &description };
+        let cell = options.register(registry, &new, None, None);
+        names.take(&name, cell.cell_type);
+        cells.push(planner.part(part, cell.cell_type));
         used.push(cell);
     }
     let mut outputs = planner.outputs();
@@ -339,44 +354,64 @@ impl Planner<'_> {
         PlanRead { value: self.by_reference[&key], at, slot: 0 }
     }
 
-    fn part(
-        &mut self,
-        part: Part,
-        priority: i32,
-        options: &LoadOptions,
-        registry: &mut CellRegistry,
-    ) -> (PlanCell, ModelCell) {
+    /// The cell of a part.
+    fn cell_of(&self, part: Part) -> PartCell {
         match part {
-            Part::Recurrent(index) => self.recurrent(index, priority, options, registry),
-            Part::Segment(index) => {
-                let segment = &self.cut.segments[index];
-                self.segment(segment, priority, options, registry)
+            Part::Recurrent(index) => {
+                let recurrent = &self.analysis.recurrents[index];
+                let lookup = self.cut.lookup_table(self.analysis, index);
+                let (cell, description, fused) = cell(recurrent, lookup);
+                PartCell { label: recurrent.label.clone(), cell, fused, description }
             }
+            Part::Segment(index) => self.cell_of_segment(&self.cut.segments[index]),
         }
     }
 
-    fn recurrent(
-        &mut self,
-        index: usize,
-        priority: i32,
-        options: &LoadOptions,
-        registry: &mut CellRegistry,
-    ) -> (PlanCell, ModelCell) {
-        let recurrent = &self.analysis.recurrents[index];
-        let lookup = self.cut.lookup_table(self.analysis, index);
-        let (cell, description, fused) = cell(recurrent, lookup);
-        let used = options.register(
-            registry,
-            &NewCell {
-                name: &recurrent.label,
-                cell: &cell,
-                priority,
-                fused,
-                description: &description,
-            },
-            None,
-            None,
+    fn cell_of_segment(&self, segment: &Segment) -> PartCell {
+        let last = segment.instances.last().expect("a segment of nothing");
+        let over = match (segment.domain.time, segment.domain.batch) {
+            (Some(_), _) => "every step",
+            (None, true) => "once a sequence",
+            (None, false) => "once a request",
+        };
+        let mut labels: Vec<&str> = Vec::new();
+        for instance in &segment.instances {
+            let label = self.analysis.ops[instance.op].label.as_str();
+            if labels.last() != Some(&label) {
+                labels.push(label);
+            }
+        }
+        let what = match segment.scope {
+            Scope::Row => "row-wise",
+            Scope::Sequence | Scope::Request => "over whole sequences",
+        };
+        let description = format!(
+            "{what}, {over}, at recurrence depth {}: {}",
+            segment.recurrence_depth,
+            labels.join(", ")
         );
+        let cell = match segment.scope {
+            Scope::Row => row_segment::compile(self.analysis, segment),
+            _ => sequence_segment::compile(self.analysis, segment)
+                .expect("it was built to be checked"),
+        };
+        PartCell {
+            label: self.analysis.ops[last.op].label.clone(),
+            cell,
+            fused: false,
+            description,
+        }
+    }
+
+    fn part(&mut self, part: Part, cell_type: CellTypeId) -> PlanCell {
+        match part {
+            Part::Recurrent(index) => self.recurrent(index, cell_type),
+            Part::Segment(index) => self.segment(&self.cut.segments[index], cell_type),
+        }
+    }
+
+    fn recurrent(&mut self, index: usize, cell_type: CellTypeId) -> PlanCell {
+        let recurrent = &self.analysis.recurrents[index];
         let reads = self.cut.step_reads(self.analysis, index);
         let inputs = reads.into_iter().map(|reference| self.read(reference)).collect();
         let initial = recurrent
@@ -414,60 +449,16 @@ impl Planner<'_> {
             }
         }
         let domain = recurrent.domain;
-        let cell_type = used.cell_type;
         let chain = Some(ChainOrder {
             reads: recurrent.inputs.iter().map(|(_, direction)| *direction).collect(),
             writes: recurrent.directions.clone(),
             lengths: recurrent.lengths.clone(),
             keeps_state: recurrent.keeps_state(),
         });
-        (
-            PlanCell { cell_type, chain, is_sequence_level: false, domain, inputs, initial, sinks },
-            used,
-        )
+        PlanCell { cell_type, chain, is_sequence_level: false, domain, inputs, initial, sinks }
     }
 
-    fn segment(
-        &mut self,
-        segment: &Segment,
-        priority: i32,
-        options: &LoadOptions,
-        registry: &mut CellRegistry,
-    ) -> (PlanCell, ModelCell) {
-        let last = segment.instances.last().expect("a segment of nothing");
-        let name = &self.analysis.ops[last.op].label;
-        let over = match (segment.domain.time, segment.domain.batch) {
-            (Some(_), _) => "every step",
-            (None, true) => "once a sequence",
-            (None, false) => "once a request",
-        };
-        let mut labels: Vec<&str> = Vec::new();
-        for instance in &segment.instances {
-            let label = self.analysis.ops[instance.op].label.as_str();
-            if labels.last() != Some(&label) {
-                labels.push(label);
-            }
-        }
-        let what = match segment.scope {
-            Scope::Row => "row-wise",
-            Scope::Sequence | Scope::Request => "over whole sequences",
-        };
-        let description = format!(
-            "{what}, {over}, at recurrence depth {}: {}",
-            segment.recurrence_depth,
-            labels.join(", ")
-        );
-        let cell = match segment.scope {
-            Scope::Row => row_segment::compile(self.analysis, segment),
-            _ => sequence_segment::compile(self.analysis, segment)
-                .expect("it was built to be checked"),
-        };
-        let used = options.register(
-            registry,
-            &NewCell { name, cell: &cell, priority, fused: false, description: &description },
-            None,
-            None,
-        );
+    fn segment(&mut self, segment: &Segment, cell_type: CellTypeId) -> PlanCell {
         let inputs = segment.inputs.iter().map(|&reference| self.read(reference)).collect();
         let sinks = segment
             .outputs
@@ -480,16 +471,15 @@ impl Planner<'_> {
                 slot: 0,
             })
             .collect();
-        let planned = PlanCell {
-            cell_type: used.cell_type,
+        PlanCell {
+            cell_type,
             chain: None,
             is_sequence_level: segment.scope != Scope::Row,
             domain: segment.domain,
             inputs,
             initial: Vec::new(),
             sinks,
-        };
-        (planned, used)
+        }
     }
 
     fn outputs(&mut self) -> Vec<PlanOutput> {
