@@ -9,8 +9,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from conftest import BINARY
+from graph_builder import FEATURES, HIDDEN, Graph
 from sessions import Client, cuts, in_threads, joined, play
-from test_whole_files import FEATURES, HIDDEN, Graph
 
 SEED = 2207
 LIBRARY = next(pathlib.Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so*"))

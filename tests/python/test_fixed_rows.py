@@ -10,8 +10,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from conftest import BINARY
+from graph_builder import FEATURES, Graph
 from sessions import Client, Refused
-from test_whole_files import FEATURES, Graph
 
 SEED = 417
 

@@ -9,8 +9,8 @@ import time
 import numpy as np
 import onnxruntime
 import pytest
+from graph_builder import FEATURES, HIDDEN, Graph
 from sessions import Client, Refused, cuts, in_threads, play
-from test_whole_files import FEATURES, HIDDEN, Graph
 
 SEED = 1402
 

@@ -42,6 +42,7 @@ mod recurrent;
 pub(crate) mod references;
 mod renaming;
 mod roles;
+pub(crate) mod rounded_to_float;
 mod rows;
 pub(crate) mod state;
 pub(crate) mod step_rule;

@@ -11,6 +11,7 @@ use crate::analysis::index_check::{IndexCheck, Unchecked};
 use crate::analysis::loop_body::{BodyEdges, LoopBody};
 use crate::analysis::operator::Operators;
 use crate::analysis::recurrence::Recurrent;
+use crate::analysis::rounded_to_float::RoundedToFloat;
 use crate::analysis::value::{InputInfo, RowOp, Source, Val, View};
 use crate::data::axes::Axes;
 use crate::data::dim::Dim;
@@ -79,6 +80,7 @@ pub(crate) struct Analysis {
     /// Floats that hold sums of whole numbers.
     pub(crate) whole: HashSet<Source>,
     pub(crate) dequantised: DequantisedValues,
+    pub(crate) rounded_to_float: RoundedToFloat,
     pub(crate) gemm_matrices: GemmMatrices,
     /// The branches that conditions of the request are assumed to take, by the names of their `If`s.
     pub(crate) assumed: BTreeMap<String, bool>,
@@ -152,6 +154,7 @@ impl Analysis {
             outputs: Vec::new(),
             whole: HashSet::new(),
             dequantised: DequantisedValues::default(),
+            rounded_to_float: RoundedToFloat::default(),
             gemm_matrices: GemmMatrices::default(),
             assumed: BTreeMap::new(),
             branches: BTreeMap::new(),

@@ -50,6 +50,7 @@ impl Analysis {
             None => {
                 let outputs = dispatch::evaluate(self, node, inputs)?;
                 check_overflow(self, node, inputs, &outputs)?;
+                self.note_rounded_to_float(node, inputs, &outputs);
                 Ok(outputs)
             }
         }

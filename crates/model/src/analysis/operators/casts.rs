@@ -12,7 +12,7 @@ use crate::analysis::operators::fold;
 use crate::analysis::operators::narrow::{data_type_of, range_of_type, wrapped};
 use crate::analysis::operators::sequence_op::{SequenceOp, tensor};
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Operand, Source, Val, View};
+use crate::analysis::value::{Val, View};
 use crate::data::array::Array;
 use crate::data::dim::{row_shape, steps};
 use crate::data::literal::Literal;
@@ -110,17 +110,13 @@ fn cast_to(
             analysis.check_cast(node, &whole);
             Ok(Val::View(relabelled(&whole)))
         }
-        _ => {
-            let known = before_sum(analysis, view).filter(|_| to.is_float());
-            let source = known.unwrap_or(view.source);
-            match known {
-                Some(_) => Ok(Val::View(View { source, ..relabelled(view) })),
-                None => {
-                    let view = physical(analysis, node, view, to.stored())?;
-                    Ok(Val::View(relabelled(&view)))
-                }
+        _ => match analysis.rounded_to_float(view).filter(|_| to.is_float()) {
+            Some(floats) => Ok(Val::View(relabelled(&floats))),
+            None => {
+                let view = physical(analysis, node, view, to.stored())?;
+                Ok(Val::View(relabelled(&view)))
             }
-        }
+        },
     }
 }
 
@@ -149,20 +145,6 @@ fn unsigned(
         analysis.check_not_negative(node, view);
     }
     Ok(relabelled(view))
-}
-
-/// The floats that hold the sums of whole numbers which a view is a cast of.
-fn before_sum(analysis: &Analysis, view: &View) -> Option<Source> {
-    let Source::Op(index, 0) = view.source else { return None };
-    let op = &analysis.ops[index];
-    match op.operands[..] {
-        [Operand::Rows { source, at: None, .. } | Operand::Tensor { source, at: None, .. }]
-            if op.operator == "Cast" && analysis.whole.contains(&source) =>
-        {
-            Some(source)
-        }
-        _ => None,
-    }
 }
 
 /// A cast that converts what is stored.

@@ -19,6 +19,7 @@ pub(super) mod per_sequence;
 pub(super) mod reduce;
 pub(super) mod repeated;
 pub(super) mod rewrites;
+pub(super) mod rounded_to_float;
 pub(super) mod select;
 pub(super) mod sequence_level;
 pub(super) mod sequence_op;
