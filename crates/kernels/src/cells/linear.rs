@@ -5,7 +5,7 @@
 //! y = W x + b                  index = argmax over outputs of y
 //! ```
 //! (the ONNX operators Gemm with `transB`, and ArgMax over the last axis with
-//! `select_last_index` 0). A panel has four groups of outputs.
+//! `select_last_index` 0). A panel has up to four groups of outputs, as few as its outputs need.
 
 use std::fmt;
 use std::ops::Range;
@@ -23,8 +23,8 @@ use crate::products::weights::{Weights, for_each_piece};
 use crate::simd::isa::Isa;
 use crate::simd::operations::{Simd, SimdOp};
 
-/// Groups of outputs in a panel.
-const GROUPS: usize = 4;
+/// The most groups of outputs in a panel.
+const GROUPS_MAX: usize = 4;
 
 /// The weights of a linear layer.
 #[derive(Debug, Clone, Copy)]
@@ -101,6 +101,8 @@ pub struct PackedLinear {
     input_size: usize,
     output_size: usize,
     panels: usize,
+    /// Groups of outputs in a panel.
+    groups: usize,
     part: InputPart,
 }
 
@@ -151,14 +153,17 @@ impl PackedLinear {
         if let Some(b) = b {
             check_len("b", b, output_size)?;
         }
-        let columns = Columns::new(target, output_size, 0..1, GROUPS);
+        // Groups shared out evenly leave fewer columns without an output.
+        let of_vectors = output_size.div_ceil(target.lanes());
+        let groups = of_vectors.div_ceil(of_vectors.div_ceil(GROUPS_MAX));
+        let columns = Columns::new(target, output_size, 0..1, groups);
         // Outputs past the last one must not be the greatest.
         let bias =
             PanelRow::new(&columns, f32::NEG_INFINITY, |column| b.map_or(0.0, |b| b[column]));
         let weights = weights(&columns);
         let panels = columns.panels();
         let part = InputPart { weights, bias };
-        Ok(Self { target, input_size, output_size, panels, part })
+        Ok(Self { target, input_size, output_size, panels, groups, part })
     }
 
     /// The instruction set that the weights were packed for.
@@ -232,6 +237,18 @@ struct Multiply<'a> {
 impl SimdOp for Multiply<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
+        match self.linear.groups {
+            1 => self.by_groups::<S, 1>(simd),
+            2 => self.by_groups::<S, 2>(simd),
+            3 => self.by_groups::<S, 3>(simd),
+            _ => self.by_groups::<S, GROUPS_MAX>(simd),
+        }
+    }
+}
+
+impl Multiply<'_> {
+    #[inline(always)]
+    fn by_groups<S: Simd, const GROUPS: usize>(self, simd: S) {
         let Self { linear, rows, panels } = self;
         for_each_piece(
             rows.len(),
@@ -281,6 +298,18 @@ struct FindMax<'a> {
 impl SimdOp for FindMax<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
+        match self.linear.groups {
+            1 => self.by_groups::<S, 1>(simd),
+            2 => self.by_groups::<S, 2>(simd),
+            3 => self.by_groups::<S, 3>(simd),
+            _ => self.by_groups::<S, GROUPS_MAX>(simd),
+        }
+    }
+}
+
+impl FindMax<'_> {
+    #[inline(always)]
+    fn by_groups<S: Simd, const GROUPS: usize>(self, simd: S) {
         let Self { linear, rows, panels } = self;
         for_each_piece(
             rows.len(),
@@ -318,7 +347,11 @@ impl SimdOp for FindMax<'_> {
 
 /// The greatest of a panel's outputs.
 #[inline(always)]
-fn greatest<S: Simd>(simd: S, sums: [S::Vector; GROUPS], panel: usize) -> ArgMax {
+fn greatest<S: Simd, const GROUPS: usize>(
+    simd: S,
+    sums: [S::Vector; GROUPS],
+    panel: usize,
+) -> ArgMax {
     let mut value = simd.splat(f32::NEG_INFINITY);
     let mut group = simd.splat(0.0);
     for (at, sum) in sums.into_iter().enumerate() {

@@ -367,7 +367,8 @@ impl Kernel for Multiply {
     }
 
     fn writes(&self, _: usize, panel: usize, _: usize, element: usize) -> bool {
-        units(panel, 4 * self.lanes).contains(&element)
+        let vectors = self.linear.output_size().div_ceil(self.lanes);
+        units(panel, vectors.div_ceil(self.linear.panels()) * self.lanes).contains(&element)
     }
 
     unsafe fn run(&self, _: usize, rows: &[Row], panels: Range<usize>) {

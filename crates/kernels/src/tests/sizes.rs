@@ -74,10 +74,11 @@ fn of_trees_and_linear_layers() {
             assert_eq!(linear.panels(), units.div_ceil(4 * lanes), "{what}");
 
             let row = 4 * lanes;
+            let of_linear = units.div_ceil(lanes).div_ceil(linear.panels()) * lanes;
             for (name, bytes, least) in [
                 ("leaf", leaf.bytes(), panels * 3 * row * (input + 1)),
                 ("inner", inner.bytes(), panels * 5 * row * (2 * units + 2)),
-                ("linear", linear.bytes(), linear.panels() * 4 * row * (input + 1)),
+                ("linear", linear.bytes(), linear.panels() * 4 * of_linear * (input + 1)),
             ] {
                 // Each matrix and each row ends with its cache line.
                 let most = least + 64 * 4;

@@ -213,13 +213,28 @@ fn fill_unsigned(from: &[f32], to: &mut [f32], form: RowForm) -> Filled {
 #[inline(always)]
 fn fill_whole(from: &[f32], to: &mut [f32], form: RowForm, scale: f32) -> Filled {
     const SPAN: f32 = 255.0;
-    let least = from.iter().fold(0.0_f32, |least, &value| least.min(value));
-    let least = least.max(-SPAN).round_ties_even();
+    let least = least_or_zero(from).max(-SPAN).round_ties_even();
     // SAFETY: a whole number within -255 and 255; `least` where the value is no number.
     let whole = |value: f32| unsafe {
         value.round_ties_even().max(least).min(least + SPAN).to_int_unchecked()
     };
     fill_bytes(from, to, form, (scale, -least as i32), whole)
+}
+
+/// The least of some values and 0. What is no number is left out.
+#[inline(always)]
+fn least_or_zero(values: &[f32]) -> f32 {
+    // As many as a vector may have.
+    const LANES: usize = 16;
+    let lesser = |a: f32, b: f32| if b < a { b } else { a };
+    let (lines, rest) = values.as_chunks::<LANES>();
+    let mut least = [0.0; LANES];
+    for line in lines {
+        for (least, &value) in least.iter_mut().zip(line) {
+            *least = lesser(*least, value);
+        }
+    }
+    least.iter().chain(rest).fold(0.0, |least, &value| lesser(least, value))
 }
 
 /// Fills a row with bytes: `whole` gives the number that stands for a value, 0 for 0. The byte of 0 is added to these numbers
@@ -249,25 +264,18 @@ fn fill_bytes(
     Filled { scale, zero_point: if is_signed { 0 } else { zero_point }, sum }
 }
 
-/// Fills a row with unsigned bytes in lane groups.
+/// Fills a row with unsigned bytes in lane groups: four in an element, the first in its lowest byte.
 #[inline(always)]
 fn fill_lane_groups(from: &[f32], to: &mut [f32], byte: impl Fn(f32) -> i32) {
-    let byte = |value: f32| byte(value) as u32;
-    let group = |[a, b, c, d]: [u32; 4]| f32::from_bits(a | b << 8 | c << 16 | d << 24);
-    let (quads, last) = from.as_chunks::<4>();
-    let (of_quads, rest) = to.split_at_mut(quads.len());
-    for (to, quad) in of_quads.iter_mut().zip(quads) {
-        *to = group(quad.map(byte));
+    // SAFETY: these are the bytes of `to`; of any bytes there is an f32.
+    let bytes =
+        unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast::<u8>(), size_of_val(to)) };
+    let (of_values, rest) = bytes.split_at_mut(from.len());
+    for (to, &value) in of_values.iter_mut().zip(from) {
+        *to = byte(value) as u8;
     }
     // Weights of padding are 0.
-    rest.fill(0.0);
-    if let (Some(to), false) = (rest.first_mut(), last.is_empty()) {
-        let mut bytes = [0; 4];
-        for (to, &value) in bytes.iter_mut().zip(last) {
-            *to = byte(value);
-        }
-        *to = group(bytes);
-    }
+    rest.fill(0);
 }
 
 /// Fills a row with numbers of 16 bits ([`InputForm::Words`]).
