@@ -78,6 +78,7 @@ pub use layers::layer_norm::{LayerNormParameters, layer_norm};
 pub use layers::pool::{Pooling, pool};
 pub use layers::reduce::{Reduction, reduce};
 pub use layers::softmax::softmax;
+pub use layers::transpose::transpose;
 pub use layers::window::Window;
 pub use packing::lines::Lines;
 pub use packing::precision::{Packing, Precision};

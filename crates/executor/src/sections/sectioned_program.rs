@@ -255,7 +255,7 @@ impl Section {
                 }
             }
             SectionKind::ToChannelsLast => {
-                ChannelsLast::of(self.channels_first(tensors, 0)?, buffers)?
+                ChannelsLast::of(self.channels_first(tensors, 0)?, buffers, threads)?
             }
             SectionKind::Product(product) => {
                 let output = product.run(self.channels_first(tensors, 0)?, threads)?;
@@ -326,7 +326,7 @@ impl Section {
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
             SectionKind::ToChannelsFirst => {
-                let output = self.channels_last(tensors, 0)?.to_channels_first()?;
+                let output = self.channels_last(tensors, 0)?.to_channels_first(threads)?;
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
         };

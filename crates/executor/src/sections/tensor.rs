@@ -1,10 +1,15 @@
 //! A tensor between sections, in one of two layouts.
 
+use std::ops::Range;
+
+use batchmaker_kernels::transpose;
 use rten::Value;
 use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
 use crate::sections::buffers::Buffers;
+use crate::sections::parts::{even_parts, split};
+use crate::threads::ExecutorThreads;
 
 /// A tensor of floats of rank 3 or 4 whose channels, axis 1, come last in memory: `[images, ...pixels, channels]`.
 #[derive(Clone)]
@@ -45,7 +50,11 @@ impl SectionTensor {
 }
 
 impl ChannelsLast {
-    pub(super) fn of(value: &Value, buffers: &mut Buffers) -> Result<Self, ExecutorError> {
+    pub(super) fn of(
+        value: &Value,
+        buffers: &mut Buffers,
+        threads: &ExecutorThreads,
+    ) -> Result<Self, ExecutorError> {
         let Value::FloatTensor(tensor) = value else {
             return Err(ExecutorError::Run(format!("a convolution of {}", value.dtype())));
         };
@@ -54,14 +63,17 @@ impl ChannelsLast {
         let data = view.data();
         let [images, channels, pixels] = Self::sizes(&shape);
         let mut to = buffers.take(data.len());
-        swap(data, images, [channels, pixels], &mut to);
+        swap(data, images, [channels, pixels], &mut to, threads)?;
         Ok(Self { data: to, shape })
     }
 
-    pub(super) fn to_channels_first(&self) -> Result<Value, ExecutorError> {
+    pub(super) fn to_channels_first(
+        &self,
+        threads: &ExecutorThreads,
+    ) -> Result<Value, ExecutorError> {
         let [images, channels, pixels] = Self::sizes(&self.shape);
         let mut data = vec![0.0; self.data.len()];
-        swap(&self.data, images, [pixels, channels], &mut data);
+        swap(&self.data, images, [pixels, channels], &mut data, threads)?;
         let value = Value::from_shape(&self.shape, data);
         value.map_err(|error| ExecutorError::Run(error.to_string()))
     }
@@ -136,27 +148,36 @@ pub(super) fn wrong_layout() -> ExecutorError {
     ExecutorError::Run("a section reads a tensor that is not there in its layout".to_owned())
 }
 
-/// Writes matrices `[rows, columns]` with their axes swapped.
-fn swap(data: &[f32], matrices: usize, [rows, columns]: [usize; 2], to: &mut [f32]) {
-    /// Rows and columns of a tile, whose lines stay in the first-level cache.
-    const TILE: usize = 16;
-    if rows <= 1 || columns <= 1 {
-        return to.copy_from_slice(data);
-    }
-    for matrix in 0..matrices {
-        let from = &data[matrix * rows * columns..][..rows * columns];
-        let to = &mut to[matrix * rows * columns..][..rows * columns];
-        for first_row in (0..rows).step_by(TILE) {
-            let last_row = rows.min(first_row + TILE);
-            for first_column in (0..columns).step_by(TILE) {
-                let last_column = columns.min(first_column + TILE);
-                for column in first_column..last_column {
-                    let line = &mut to[column * rows..][first_row..last_row];
-                    for (row, to) in (first_row..last_row).zip(line) {
-                        *to = from[row * columns + column];
-                    }
-                }
-            }
+/// Elements of a tensor whose axes are swapped that are worth another thread: some tens of microseconds.
+const PART_ELEMENTS: usize = 1 << 17;
+
+/// Writes matrices `[height, width]` with their axes swapped.
+fn swap(
+    x: &[f32],
+    matrices: usize,
+    [height, width]: [usize; 2],
+    y: &mut [f32],
+    threads: &ExecutorThreads,
+) -> Result<(), ExecutorError> {
+    let run = |(lines, mut y): (Range<usize>, &mut [f32])| {
+        let mut next = lines.start;
+        while next < lines.end {
+            let (matrix, first) = (next / width, next % width);
+            let columns = first..width.min(first + lines.end - next);
+            let (own, rest) = y.split_at_mut(columns.len() * height);
+            next += columns.len();
+            transpose(
+                &x[matrix * height * width..][..height * width],
+                [height, width],
+                columns,
+                own,
+            )
+            .map_err(|error| ExecutorError::Run(error.to_string()))?;
+            y = rest;
         }
-    }
+        Ok(())
+    };
+    let lines = matrices * width;
+    let worth = (y.len() / PART_ELEMENTS).clamp(1, lines.max(1));
+    threads.share(worth, |count| split(y, even_parts(lines, count), height), run)
 }

@@ -18,6 +18,7 @@
 //! | `layer_norm.rs` | layer normalisation of rows |
 //! | `elementwise.rs` | elementwise operators, one after the other |
 //! | `reduce.rs` | sums, means and extremes along an axis |
+//! | `transpose.rs` | matrices with their axes swapped |
 //! | `attention.rs` | attention, a block of queries at a time |
 
 pub(crate) mod activation;
@@ -32,6 +33,7 @@ pub(crate) mod reduce;
 pub(crate) mod softmax;
 mod sum_parts;
 mod taps;
+pub(crate) mod transpose;
 pub(crate) mod window;
 mod window_dots;
 mod window_product;
