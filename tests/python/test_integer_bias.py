@@ -7,6 +7,7 @@ import subprocess
 
 import numpy as np
 import onnxruntime
+import pytest
 from conftest import BINARY
 from graph_builder import FEATURES, Graph
 from onnx import TensorProto
@@ -80,6 +81,56 @@ def test_sums_that_are_read_as_integers(tmp_path):
     path = tmp_path / "model.onnx"
     file(path, ends_with="Mul")
     compare(path, arrays()[:3])
+
+
+def moved_between_sum_and_cast(graph):
+    """The axes of sums of a product are moved before they are cast."""
+    x, _, zero = graph.op("DynamicQuantizeLinear", outputs=3)
+    graph.last = x
+    weights = graph.constant(graph.random.integers(0, 256, (FEATURES, 4)), np.uint8)
+    graph.op("MatMulInteger", weights, zero)
+    graph.op("Add", graph.constant([7, -900, 20_000, 3], np.int32))
+    graph.op("Transpose", perm=[1, 0, 2])
+    return graph.op("Cast", to=TensorProto.FLOAT)
+
+
+def divided_into_heads(graph):
+    """The axes of products are moved before they are cast, and so are those of other products without a bias."""
+    x, _, zero = graph.op("DynamicQuantizeLinear", outputs=3)
+    graph.last = x
+    weights = graph.constant(graph.random.integers(0, 256, (FEATURES, 4)), np.uint8)
+    graph.op("MatMulInteger", weights, zero)
+    graph.op("Reshape", graph.constant([0, 0, 2, 2], np.int64))
+    graph.op("Transpose", perm=[0, 2, 1, 3])
+    return graph.op("Cast", to=TensorProto.FLOAT)
+
+
+def in_two_shapes(graph):
+    """A bias is added as `[3]`, and as `[3, 1]` to what has three steps."""
+    graph.op("Slice", *(graph.constant([of], np.int64) for of in (0, 3, 1)))
+    x, scale, zero = graph.op("DynamicQuantizeLinear", outputs=3)
+    graph.last = scale
+    graph.op("Mul", graph.constant([100.0, -2000.0, 30_000.0]))
+    graph.op("Floor")
+    bias = graph.op("Cast", to=TensorProto.INT32)
+    column = graph.op("Reshape", graph.constant([3, 1], np.int64))
+    graph.last = x
+    weights = graph.constant(graph.random.integers(0, 256, (FEATURES, 3)), np.uint8)
+    sums = graph.op("MatMulInteger", weights, zero)
+    graph.op("Add", bias)
+    one = graph.op("Cast", to=TensorProto.FLOAT)
+    graph.last = sums
+    graph.op("Add", column)
+    graph.op("Cast", to=TensorProto.FLOAT)
+    return graph.op("Mul", one)
+
+
+@pytest.mark.parametrize("case", [moved_between_sum_and_cast, divided_into_heads, in_two_shapes])
+def test_shapes_of_integers(tmp_path, case):
+    graph, path = Graph(SEED), tmp_path / "model.onnx"
+    case(graph)
+    graph.save(path, (1, "time", FEATURES))
+    compare(path, [array for array in arrays() if array.shape[1] >= 3])
 
 
 def test_nothing_is_cast_between_products(tmp_path):

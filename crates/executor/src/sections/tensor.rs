@@ -159,25 +159,51 @@ fn swap(
     y: &mut [f32],
     threads: &ExecutorThreads,
 ) -> Result<(), ExecutorError> {
-    let run = |(lines, mut y): (Range<usize>, &mut [f32])| {
-        let mut next = lines.start;
-        while next < lines.end {
-            let (matrix, first) = (next / width, next % width);
-            let columns = first..width.min(first + lines.end - next);
-            let (own, rest) = y.split_at_mut(columns.len() * height);
-            next += columns.len();
-            transpose(
-                &x[matrix * height * width..][..height * width],
-                [height, width],
-                columns,
-                own,
-            )
-            .map_err(|error| ExecutorError::Run(error.to_string()))?;
-            y = rest;
-        }
-        Ok(())
-    };
     let lines = matrices * width;
     let worth = (y.len() / PART_ELEMENTS).clamp(1, lines.max(1));
+    let run = |(lines, y)| swap_lines(x, [height, width], lines, y);
     threads.share(worth, |count| split(y, even_parts(lines, count), height), run)
+}
+
+/// Writes the columns of matrices `[height, width]`, one matrix after the other, from number `lines.start` on.
+fn swap_lines(
+    x: &[f32],
+    [height, width]: [usize; 2],
+    lines: Range<usize>,
+    mut y: &mut [f32],
+) -> Result<(), ExecutorError> {
+    let mut next = lines.start;
+    while next < lines.end {
+        let (matrix, first) = (next / width, next % width);
+        let columns = first..width.min(first + lines.end - next);
+        let (own, rest) = y.split_at_mut(columns.len() * height);
+        next += columns.len();
+        transpose(&x[matrix * height * width..][..height * width], [height, width], columns, own)
+            .map_err(|error| ExecutorError::Run(error.to_string()))?;
+        y = rest;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_several_images_make_the_whole() {
+        let (matrices, [height, width]) = (3, [5, 7]);
+        let x: Vec<f32> = (0..matrices * height * width).map(|at| at as f32).collect();
+        let column = |line: usize| {
+            let (matrix, column) = (line / width, line % width);
+            (0..height).map(move |row| ((matrix * height + row) * width + column) as f32)
+        };
+        let wanted: Vec<f32> = (0..matrices * width).flat_map(column).collect();
+        for count in 1..=8 {
+            let mut y = vec![-1.0; x.len()];
+            for (lines, y) in split(&mut y, even_parts(matrices * width, count), height) {
+                swap_lines(&x, [height, width], lines, y).unwrap();
+            }
+            assert_eq!(y, wanted, "{count} parts");
+        }
+    }
 }

@@ -14,7 +14,7 @@ const TILE: usize = 16;
 /// Writes the columns `columns` of a matrix `x`, `[height, width]`, as rows of `y`, `[columns, height]`.
 ///
 /// # Errors
-/// [`KernelError::Length`] where `x` or `y` has another length, or the matrix has not these columns.
+/// [`KernelError::Length`] where `x` or `y` has another length, or the matrix does not have these columns.
 pub fn transpose(
     x: &[f32],
     [height, width]: [usize; 2],
@@ -23,12 +23,9 @@ pub fn transpose(
 ) -> Result<(), KernelError> {
     check_len("x", x, height * width)?;
     check_len("y", y, columns.len() * height)?;
-    if columns.end > width {
-        return Err(KernelError::Length {
-            tensor: "x",
-            expected: height * columns.end,
-            actual: x.len(),
-        });
+    if columns.start > columns.end || columns.end > width {
+        let (expected, actual) = (width, columns.end.max(columns.start));
+        return Err(KernelError::Length { tensor: "columns", expected, actual });
     }
     if height == 1 || width == 1 {
         y.copy_from_slice(&x[columns.start * height..columns.end * height]);

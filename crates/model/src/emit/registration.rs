@@ -109,7 +109,8 @@ pub struct ProfiledCell {
 /// A cell of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelCell {
-    /// Its name, after an ONNX node: the recurrent operator, or the last node of its segment.
+    /// Its name, after an ONNX node: the recurrent operator, or the last node of its segment. Where other cells have that name before it,
+    /// a number follows.
     pub name: String,
     /// The registered type; equal cells share one.
     pub cell_type: CellTypeId,

@@ -1,35 +1,55 @@
 //! The names of a file's cells: after nodes, and each the name of one cell.
 
-use std::collections::HashMap;
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
 
-use batchmaker_graph::{Cell, CellRegistry, CellTypeId, Precision};
+use batchmaker_graph::{Cell, CellIdentity, Precision};
 
 /// The names that cells of a file have so far.
 #[derive(Default)]
-pub(crate) struct CellNames(HashMap<String, CellTypeId>);
+pub(crate) struct CellNames {
+    by_label: HashMap<String, Vec<NamedOnce>>,
+    taken: HashSet<String>,
+}
+
+struct NamedOnce {
+    name: String,
+    cell: Cell,
+    /// The cell's identity in f32. It is a hash of all weights, so that it is made only where labels are equal.
+    identity: OnceCell<CellIdentity>,
+}
+
+impl NamedOnce {
+    fn identity(&self) -> CellIdentity {
+        let in_f32 = || self.cell.clone().in_precision(Precision::F32);
+        *self.identity.get_or_init(|| in_f32().identity())
+    }
+}
 
 impl CellNames {
     /// The name of a cell after the node `label`: the label, or `label_2`, `label_3`, … where other cells have those before it.
-    /// Equal cells have one name.
-    pub(crate) fn of(&self, label: &str, cell: &Cell, registry: &CellRegistry) -> String {
-        let identity = |cell: &Cell| cell.clone().in_precision(Precision::F32).identity();
-        let is_free = |name: &String| {
-            self.0.get(name).is_none_or(|&of| identity(&registry.get(of).cell) == identity(cell))
-        };
-        let numbered = (2..).map(|number| format!("{label}_{number}"));
-        let mut names = std::iter::once(label.to_owned()).chain(numbered);
-        names.find(is_free).expect("there are more names than cells")
-    }
-
-    /// Notes that a cell has this name.
-    pub(crate) fn take(&mut self, name: &str, cell: CellTypeId) {
-        self.0.insert(name.to_owned(), cell);
+    /// Equal cells of one label have one name.
+    pub(crate) fn name(&mut self, label: &str, cell: &Cell) -> String {
+        let mut new =
+            NamedOnce { name: label.to_owned(), cell: cell.clone(), identity: OnceCell::new() };
+        let known = self.by_label.entry(label.to_owned()).or_default();
+        if let Some(equal) = known.iter().find(|known| known.identity() == new.identity()) {
+            return equal.name.clone();
+        }
+        let mut number = 1;
+        while !self.taken.insert(new.name.clone()) {
+            number += 1;
+            new.name = format!("{label}_{number}");
+        }
+        let name = new.name.clone();
+        known.push(new);
+        name
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use batchmaker_graph::{ModelId, ModelPriority, RecurrentCell, RecurrentKind};
+    use batchmaker_graph::{RecurrentCell, RecurrentKind};
 
     use super::*;
 
@@ -47,17 +67,11 @@ mod tests {
 
     #[test]
     fn cells_of_one_label_have_names_of_their_own() {
-        let (mut registry, mut names) = (CellRegistry::default(), CellNames::default());
-        let rank = ModelPriority { model: ModelId(0), priority: 0 };
-        let mut add = |cell: Cell| {
-            let name = names.of("encoder", &cell, &registry);
-            names.take(&name, registry.add(&name, cell, 1, rank));
-            name
-        };
+        let mut names = CellNames::default();
         let bf16 = lstm(1.0).in_precision(Precision::Bf16);
         let cells = [lstm(1.0), lstm(2.0), bf16, lstm(2.0), lstm(3.0)];
         assert_eq!(
-            cells.map(&mut add),
+            cells.map(|cell| names.name("encoder", &cell)),
             ["encoder", "encoder_2", "encoder", "encoder_2", "encoder_3"]
         );
     }

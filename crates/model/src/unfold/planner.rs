@@ -89,10 +89,9 @@ pub(crate) fn plan(
     let mut used = Vec::new();
     for (&part, priority) in cut.parts.iter().zip(priorities(analysis, cut)) {
         let PartCell { label, cell, fused, description } = planner.cell_of(part);
-        let name = names.of(&label, &cell, registry);
+        let name = names.name(&label, &cell);
         let new = NewCell { name: &name, cell: &cell, priority, fused, description: &description };
         let cell = options.register(registry, &new, None, None);
-        names.take(&name, cell.cell_type);
         cells.push(planner.part(part, cell.cell_type));
         used.push(cell);
     }

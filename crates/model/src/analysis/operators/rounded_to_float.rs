@@ -1,7 +1,8 @@
 //! The FLOATs that INT32 numbers round to, where they are known without going through INT32.
 //!
 //! Files add a bias of INT32 to the sums of quantised products, and cast what that gives to FLOAT. Both terms are held as FLOAT before they
-//! are cast to INT32: their sum in FLOAT is the same number, rounded once. So what lies between a product and the next stays in FLOAT.
+//! are cast to INT32: where their sum fits 32 bits, it is the same number in FLOAT, rounded once. So what lies between a product and the next
+//! stays in FLOAT, but for scales that each sequence of a batch has for itself.
 
 use batchmaker_graph::ElementType;
 
