@@ -1,6 +1,7 @@
 //! Elementwise operators, one after the other, in one pass over a tensor.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use batchmaker_kernels::{Activation, Binary, ElementStep, Isa, Operand, elementwise};
 use rten::Value;
@@ -85,8 +86,8 @@ impl ElementChain {
                     ChainStep::Activation(activation) => ElementStep::Activation(*activation),
                     ChainStep::Root => ElementStep::Root,
                     ChainStep::Binary(binary, _) => {
-                        let LaidOut { data, repeat } = operand.as_ref()?;
-                        ElementStep::Binary(*binary, Operand { data, repeat: *repeat })
+                        let &LaidOut { ref data, block, repeat } = operand.as_ref()?;
+                        ElementStep::Binary(*binary, Operand { data, block, repeat })
                     }
                 })
             })
@@ -105,28 +106,41 @@ impl ElementChain {
     }
 }
 
-/// The elements of an operand in the order of the elements that they meet.
+/// The elements of an operand in the order of the elements that they meet: see [`Operand`].
 struct LaidOut<'a> {
     data: Cow<'a, [f32]>,
-    /// See [`Operand::repeat`].
+    block: usize,
     repeat: usize,
 }
 
 impl<'a> LaidOut<'a> {
-    /// The elements of `b`, which broadcasts to `shape`. They are copied only if the axes that `b` has lie apart.
+    /// The elements of `b`, which broadcasts to `shape`. They are copied only if the axes that `b` has lie apart otherwise than in two
+    /// groups, of which the second has the last axis.
     fn of(shape: &[usize], b: &'a Tensor<f32>) -> Self {
         let missing = shape.len() - b.ndim();
+        let is_one = |axis: usize| shape[axis] == 1;
         let has = |axis: usize| axis >= missing && b.shape()[axis - missing] != 1;
-        let first = (0..shape.len()).find(|&axis| has(axis)).unwrap_or(shape.len());
-        let end = (0..shape.len()).rev().find(|&axis| has(axis)).map_or(first, |axis| axis + 1);
-        let is_block = (first..end).all(|axis| has(axis) || shape[axis] == 1);
+        let are_there = |axes: Range<usize>| axes.into_iter().all(|axis| has(axis) || is_one(axis));
+        let len = |axes: Range<usize>| shape[axes].iter().product::<usize>().max(1);
+        let end_before =
+            |end: usize| (0..end).rev().find(|&axis| has(axis)).map_or(0, |axis| axis + 1);
+        let rank = shape.len();
+        let first = (0..rank).find(|&axis| has(axis)).unwrap_or(rank);
+        let end = end_before(rank).max(first);
+        // The second group, if there are two.
+        let second =
+            (0..rank).rev().take_while(|&axis| has(axis) || is_one(axis)).last().unwrap_or(rank);
+        let before = end_before(second);
         match b.data() {
-            Some(data) if is_block => {
-                Self { data: data.into(), repeat: shape[end..].iter().product::<usize>().max(1) }
+            Some(data) if are_there(first..end) => {
+                Self { data: data.into(), block: 1, repeat: len(end..rank) }
+            }
+            Some(data) if are_there(first..before) => {
+                Self { data: data.into(), block: len(second..rank), repeat: len(before..second) }
             }
             _ => {
                 let whole: TensorView<'_, f32> = b.broadcast(shape);
-                Self { data: whole.to_vec().into(), repeat: 1 }
+                Self { data: whole.to_vec().into(), block: 1, repeat: 1 }
             }
         }
     }
@@ -162,7 +176,11 @@ mod tests {
     #[test]
     fn operands_broadcast_as_in_onnx() {
         let threads = ExecutorThreads::new();
-        let shapes: [(&[usize], &[usize]); 10] = [
+        let shapes: [(&[usize], &[usize]); 14] = [
+            (&[2, 3, 2, 4], &[2, 1, 1, 4]),
+            (&[2, 3, 2, 4], &[2, 3, 1, 4]),
+            (&[2, 3, 2, 1, 4, 1], &[3, 1, 1, 4, 1]),
+            (&[2, 3, 2, 4], &[1, 3, 1, 4]),
             (&[2, 3, 4], &[2, 3, 4]),
             (&[2, 3, 4], &[4]),
             (&[2, 3, 4], &[3, 1]),

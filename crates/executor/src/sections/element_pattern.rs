@@ -160,7 +160,8 @@ impl Sorter<'_> {
         first.is_some() && data.iter().all(|x| Some(x.to_bits()) == first)
     }
 
-    /// Whether an operand has elements for axes of `whole` that lie side by side, and one element along all others.
+    /// Whether an operand has elements for axes of `whole` that lie side by side, or for some and the last ones, and one element along all
+    /// others.
     fn meets(&self, operand: &str, whole: &str) -> bool {
         let dims = |name: &str| self.probe.growth(name).map(|growth| &growth.dims[..]);
         let (Some(of), Some(all)) = (dims(operand), dims(whole)) else { return false };
@@ -177,7 +178,10 @@ impl Sorter<'_> {
             let is_one_of_all = all[axis + missing].is_one() && all_two[axis + missing] == 1;
             is_one_of_all || axes.contains(&axis)
         };
-        let are_together = match axes[..] {
+        // The axes at the end, and those before them.
+        let end = (0..of.len()).rev().take_while(|&axis| is_alone(axis)).last().unwrap_or(of.len());
+        let before: Vec<usize> = axes.iter().copied().filter(|&axis| axis < end).collect();
+        let are_together = match before[..] {
             [first, .., last] => (first..=last).all(is_alone),
             _ => true,
         };

@@ -36,6 +36,11 @@ impl Reduce {
         let shape = [&shape[..start], &kept, &shape[end..]].concat();
         let x = x.to_contiguous();
         let x = x.data();
+        let is_extreme = matches!(self.reduction, Reduction::Greatest | Reduction::Least);
+        if is_extreme && inner == 1 && length > PART_ELEMENTS {
+            let y = self.extremes(x, length, threads)?;
+            return Value::from_shape(&shape, y).map_err(|error| fails(error.to_string()));
+        }
         let mut y = vec![0.0; outer * inner];
         let run = |(part, y): (Range<usize>, &mut [f32])| {
             let of_part = &x[part.start * length * inner..part.end * length * inner];
@@ -45,5 +50,31 @@ impl Reduce {
         let worth = (x.len() / PART_ELEMENTS).clamp(1, outer.max(1));
         threads.share(worth, |count| split(&mut y, even_parts(outer, count), inner), run)?;
         Value::from_shape(&shape, y).map_err(|error| fails(error.to_string()))
+    }
+
+    /// The greatest or the least element of each row of `length` elements, by parts of a row: always the same ones.
+    fn extremes(
+        &self,
+        x: &[f32],
+        length: usize,
+        threads: &ExecutorThreads,
+    ) -> Result<Vec<f32>, ExecutorError> {
+        let of = |sizes: [usize; 3], x: &[f32], y: &mut [f32]| {
+            let found = reduce(Isa::best(), self.reduction, sizes, x, y);
+            found.map_err(|error| ExecutorError::Run(format!("a reduction: {error}")))
+        };
+        let rows = x.chunks_exact(length);
+        let parts: Vec<&[f32]> = rows.flat_map(|row| row.chunks(PART_ELEMENTS)).collect();
+        let mut of_parts = vec![0.0; parts.len()];
+        let run = |(range, found): (Range<usize>, &mut [f32])| {
+            let mut pairs = parts[range].iter().zip(found);
+            pairs.try_for_each(|(part, y)| of([1, part.len(), 1], part, std::slice::from_mut(y)))
+        };
+        let count = parts.len();
+        threads.share(count, |many| split(&mut of_parts, even_parts(count, many), 1), run)?;
+        let of_row = length.div_ceil(PART_ELEMENTS);
+        let mut y = vec![0.0; count / of_row];
+        of([y.len(), of_row, 1], &of_parts, &mut y)?;
+        Ok(y)
     }
 }

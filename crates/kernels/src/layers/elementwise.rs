@@ -44,12 +44,15 @@ pub enum Binary {
     Least,
 }
 
-/// The operands of elements: element number i has number `i / repeat % data.len()`.
+/// The operands of elements: those of a block one after the other, the block again as often as it is repeated, then the next one; from the
+/// first on again after the last.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Operand<'a> {
-    /// One after the other; at least one.
+    /// All blocks; at least one.
     pub data: &'a [f32],
-    /// Elements in a row that have the same operand; at least one.
+    /// Operands of a block; at least one.
+    pub block: usize,
+    /// How often a block is repeated; at least once.
     pub repeat: usize,
 }
 
@@ -65,9 +68,10 @@ pub fn elementwise(
 ) -> Result<(), KernelError> {
     let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
     for step in steps {
-        if let ElementStep::Binary(_, Operand { data, repeat }) = step {
-            let is_there = *repeat > 0 && !data.is_empty();
-            check_len("operands", data, data.len() + usize::from(!is_there))?;
+        if let ElementStep::Binary(_, Operand { data, block, repeat }) = step {
+            let is_there =
+                *repeat > 0 && !data.is_empty() && data.len().is_multiple_of((*block).max(1));
+            check_len("operands", data, data.len() + usize::from(!is_there || *block == 0))?;
         }
     }
     unit.vectorize(Elementwise { steps, first, y });
@@ -101,26 +105,29 @@ impl SimdOp for Elementwise<'_> {
     }
 }
 
-/// Applies an operator to a block, one run of operands after the other that lie side by side or are the same.
+/// Applies an operator to some elements, one run of operands after the other that lie side by side or are the same.
 #[inline(always)]
-fn apply_runs(binary: Binary, operand: Operand<'_>, first: usize, block: &mut [f32]) {
-    let Operand { data, repeat } = operand;
-    let (mut at, mut left) = (first, block);
+fn apply_runs(binary: Binary, operand: Operand<'_>, first: usize, elements: &mut [f32]) {
+    let Operand { data, block, repeat } = operand;
+    let (mut at, mut left) = (first, elements);
     while !left.is_empty() {
-        let place = at / repeat % data.len();
-        let run = match (data.len(), repeat) {
-            (1, _) => left.len(),
-            (count, 1) => (count - place).min(left.len()),
-            _ => (repeat - at % repeat).min(left.len()),
+        let place = at / (block * repeat) * block % data.len() + at % block;
+        let is_one = data.len() == 1;
+        let is_same = is_one || (block == 1 && repeat > 1);
+        let run = match (is_one, block, repeat) {
+            (true, ..) => left.len(),
+            (false, 1, 1) => (data.len() - place).min(left.len()),
+            (false, 1, _) => (repeat - at % repeat).min(left.len()),
+            (false, ..) => (block - at % block).min(left.len()),
         };
         let (run, rest) = left.split_at_mut(run);
         at += run.len();
-        if data.len() > 1 && repeat == 1 {
-            let operands = data[place..][..run.len()].iter();
-            apply(binary, run.iter_mut().zip(operands.copied()));
-        } else {
+        if is_same {
             let operand = data[place];
             apply(binary, run.iter_mut().map(|x| (x, operand)));
+        } else {
+            let operands = data[place..][..run.len()].iter();
+            apply(binary, run.iter_mut().zip(operands.copied()));
         }
         left = rest;
     }
@@ -185,13 +192,17 @@ mod tests {
     fn steps_are_those_of_their_definition_on_every_instruction_set() {
         let x: Vec<f32> = (0..2500).map(|n| ((n * 37 % 101) as f32 - 50.0) / 7.0).collect();
         let operands: Vec<f32> = (0..2500).map(|n| ((n * 53 % 89) as f32 - 44.5) / 5.0).collect();
-        for (count, repeat) in [(1, 1), (2500, 1), (25, 1), (25, 100), (5, 7), (3, 2500)] {
-            let operand = Operand { data: &operands[..count], repeat };
+        let of_one = [(1, 1), (2500, 1), (25, 1), (25, 100), (5, 7), (3, 2500)];
+        let of_one = of_one.map(|(count, repeat)| (count, 1, repeat));
+        for (count, block, repeat) in
+            of_one.into_iter().chain([(90, 30, 7), (1200, 300, 4), (6, 2, 3), (50, 50, 9)])
+        {
+            let operand = Operand { data: &operands[..count], block, repeat };
             let steps: Vec<ElementStep<'_>> =
                 ALL.into_iter().map(|binary| ElementStep::Binary(binary, operand)).collect();
             let wanted: Vec<u32> = (0..x.len())
                 .map(|at| {
-                    let b = operands[at / repeat % count];
+                    let b = operands[at / (block * repeat) % (count / block) * block + at % block];
                     ALL.into_iter().fold(x[at], |x, binary| by_definition(binary, x, b)).to_bits()
                 })
                 .collect();
@@ -202,7 +213,7 @@ mod tests {
                 elementwise(isa, &steps, 0, one).unwrap();
                 elementwise(isa, &steps, 1111, two).unwrap();
                 let found: Vec<u32> = y.iter().map(|y| y.to_bits()).collect();
-                assert!(found == wanted, "{isa:?} {count} {repeat}");
+                assert!(found == wanted, "{isa:?} {count} {block} {repeat}");
             }
         }
     }
@@ -211,11 +222,11 @@ mod tests {
     fn nan_stays_and_activations_are_steps() {
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
             let mut y = [f32::NAN, 4.0, 9.0];
-            let one = Operand { data: &[1.0], repeat: 1 };
+            let one = Operand { data: &[1.0], block: 1, repeat: 1 };
             let steps = [
                 ElementStep::Root,
                 ElementStep::Binary(Binary::Greatest, one),
-                ElementStep::Binary(Binary::Least, Operand { data: &[2.5], repeat: 1 }),
+                ElementStep::Binary(Binary::Least, Operand { data: &[2.5], block: 1, repeat: 1 }),
                 ElementStep::Activation(Activation::Clip { low: 0.0, high: 2.25 }),
             ];
             elementwise(isa, &steps, 0, &mut y).unwrap();
@@ -225,7 +236,8 @@ mod tests {
 
     #[test]
     fn steps_without_operands_are_errors() {
-        for operand in [Operand { data: &[], repeat: 1 }, Operand { data: &[1.0], repeat: 0 }] {
+        let of = |data, block, repeat| Operand { data, block, repeat };
+        for operand in [of(&[], 1, 1), of(&[1.0], 1, 0), of(&[1.0], 0, 1), of(&[1.0; 3], 2, 1)] {
             let steps = [ElementStep::Binary(Binary::Add, operand)];
             assert!(elementwise(Isa::Scalar, &steps, 0, &mut [0.0]).is_err());
         }

@@ -1,7 +1,8 @@
 //! Sums, means, and the greatest and least elements along an axis.
 //!
 //! **Order.** Of 16 or more elements that lie side by side, each goes to the next of 16 parts, which are joined in pairs, 8 apart, then
-//! 4, 2 and 1. Other sums are in the order of the axis. So bits are the same on every instruction set.
+//! 4, 2 and 1. The greatest and the least of 64 or more have 64 parts. Other sums are in the order of the axis. So bits are the same on every
+//! instruction set.
 
 use crate::error::KernelError;
 use crate::layers::elementwise::{greatest, least};
@@ -10,6 +11,9 @@ use crate::packing::checks::check_len;
 use crate::simd::isa::Isa;
 use crate::simd::operations::{Simd, SimdOp};
 use crate::simd::vector_unit::VectorUnit;
+
+/// Parts of which the greatest or the least element is found: several vectors, none of which waits for another.
+const PARTS_OF_EXTREMES: usize = 4 * PARTS;
 
 /// The number that elements along an axis are reduced to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +73,7 @@ impl Reduce<'_> {
     #[inline(always)]
     fn by(self, start: f32, join: impl Fn(f32, f32) -> f32 + Copy) {
         let Self { reduction, length, inner, x, y } = self;
+        let is_extreme = matches!(reduction, Reduction::Greatest | Reduction::Least);
         if inner == 1 && length < PARTS {
             match length {
                 2 => of_short_rows::<2>(x, y, start, join),
@@ -83,7 +88,11 @@ impl Reduce<'_> {
             }
         } else if inner == 1 {
             for (number, y) in y.iter_mut().enumerate() {
-                *y = of_row(&x[number * length..][..length], start, join);
+                let row = &x[number * length..][..length];
+                *y = match is_extreme && length >= PARTS_OF_EXTREMES {
+                    true => of_row::<PARTS_OF_EXTREMES>(row, start, join),
+                    false => of_row::<PARTS>(row, start, join),
+                };
             }
         } else {
             for (number, y) in y.chunks_exact_mut(inner.max(1)).enumerate() {
@@ -118,7 +127,7 @@ fn of_short_rows<const LENGTH: usize>(
 }
 
 #[inline(always)]
-fn of_row(row: &[f32], start: f32, join: impl Fn(f32, f32) -> f32) -> f32 {
+fn of_row<const PARTS: usize>(row: &[f32], start: f32, join: impl Fn(f32, f32) -> f32) -> f32 {
     let mut parts = [start; PARTS];
     let (lines, rest) = row.as_chunks::<PARTS>();
     for line in lines {
@@ -129,10 +138,12 @@ fn of_row(row: &[f32], start: f32, join: impl Fn(f32, f32) -> f32) -> f32 {
     for (part, x) in parts.iter_mut().zip(rest) {
         *part = join(*part, *x);
     }
-    for apart in [8, 4, 2, 1] {
+    let mut apart = PARTS / 2;
+    while apart > 0 {
         for part in 0..apart {
             parts[part] = join(parts[part], parts[part + apart]);
         }
+        apart /= 2;
     }
     parts[0]
 }
@@ -146,9 +157,17 @@ mod tests {
 
     #[test]
     fn reductions_are_those_of_their_definition() {
-        for [outer, length, inner] in
-            [[3, 40, 1], [2, 7, 1], [9, 3, 1], [1, 0, 1], [2, 5, 19], [2, 0, 3], [4, 1, 2]]
-        {
+        for [outer, length, inner] in [
+            [3, 40, 1],
+            [2, 64, 1],
+            [2, 171, 1],
+            [2, 7, 1],
+            [9, 3, 1],
+            [1, 0, 1],
+            [2, 5, 19],
+            [2, 0, 3],
+            [4, 1, 2],
+        ] {
             let count = outer * length * inner;
             let x: Vec<f32> = (0..count).map(|n| ((n * 37 % 101) as f32 - 50.0) / 7.0).collect();
             for reduction in ALL {
