@@ -94,7 +94,7 @@ def main():
     option("--only", action="append", metavar="SUBSTRING", help="only files whose path contains this; repeatable")
     option("--threads", type=int, help="run one worker with this number of threads (default: the engine chooses)")
     option("--executor", help="what runs programs, as the server's option")
-    option("--seconds", type=float, default=0.5, help="of each run, about (default: %(default)s)")
+    option("--seconds", type=float, default=1.0, help="of each run, about: the first tenths are slower (default: %(default)s)")
     option("--turns", type=int, default=3, help="(default: %(default)s)")
     option("--seed", type=int, default=1, help="of the inputs (default: 1)")
     option("--json", type=pathlib.Path, help="write all results to this file")
