@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+/// Elements that are copied to other places that are worth another thread: some tens of microseconds.
+pub(super) const MOVED_PART_ELEMENTS: usize = 1 << 17;
+
 /// `total` rows in `count` parts, about equal.
 pub(super) fn even_parts(total: usize, count: usize) -> Vec<Range<usize>> {
     (0..count).map(|part| total * part / count..total * (part + 1) / count).collect()

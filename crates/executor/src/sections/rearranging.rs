@@ -9,14 +9,11 @@ use crate::operator::operator;
 use crate::probe::ShapeGrowth;
 use crate::sections::buffers::Buffers;
 use crate::sections::constants::ints;
-use crate::sections::parts::{even_parts, split};
+use crate::sections::parts::{MOVED_PART_ELEMENTS, even_parts, split};
 use crate::sections::sorter::Sorter;
 use crate::sections::tensor::ChannelsLast;
 use crate::sections::windows::{resized, size};
 use crate::threads::ExecutorThreads;
-
-/// Elements of an output that are worth another thread: some tens of microseconds.
-const PART_ELEMENTS: usize = 1 << 17;
 
 impl Sorter<'_> {
     /// How often a `Resize` repeats each row and each pixel of images; none if it does something else.
@@ -109,7 +106,7 @@ impl ChannelsLast {
             }
             Ok(())
         };
-        let worth = (data.len() / PART_ELEMENTS).clamp(1, rows.max(1));
+        let worth = (data.len() / MOVED_PART_ELEMENTS).clamp(1, rows.max(1));
         threads.share(
             worth,
             |count| split(&mut data, even_parts(rows, count), down * of_row),

@@ -78,3 +78,28 @@ impl Reduce {
         Ok(y)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rten_tensor::Tensor;
+
+    use super::*;
+
+    #[test]
+    fn extremes_of_long_rows_are_found_in_every_part() {
+        let (rows, length) = (2, 2 * PART_ELEMENTS + 7);
+        let threads = ExecutorThreads::with_threads(2);
+        for place in [0, PART_ELEMENTS - 1, PART_ELEMENTS, 2 * PART_ELEMENTS + 6] {
+            for (reduction, extreme) in [(Reduction::Least, -9.5), (Reduction::Greatest, 9.5)] {
+                let mut data: Vec<f32> =
+                    (0..rows * length).map(|n| (n % 13) as f32 - 6.0).collect();
+                data[length + place] = extreme;
+                let x = Value::FloatTensor(Tensor::from_data(&[rows, length], data));
+                let operator = Reduce { reduction, axes: 1..2, keeps_axes: false };
+                let y = threads.pool().run(|| operator.run(&x, &threads)).unwrap();
+                let wanted = [6.0_f32.copysign(extreme), extreme];
+                assert_eq!(floats(&y).unwrap(), &Tensor::from_data(&[rows], wanted.to_vec()));
+            }
+        }
+    }
+}

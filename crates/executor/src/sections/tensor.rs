@@ -8,7 +8,7 @@ use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
 use crate::sections::buffers::Buffers;
-use crate::sections::parts::{even_parts, split};
+use crate::sections::parts::{MOVED_PART_ELEMENTS, even_parts, split};
 use crate::threads::ExecutorThreads;
 
 /// A tensor of floats of rank 3 or 4 whose channels, axis 1, come last in memory: `[images, ...pixels, channels]`.
@@ -148,9 +148,6 @@ pub(super) fn wrong_layout() -> ExecutorError {
     ExecutorError::Run("a section reads a tensor that is not there in its layout".to_owned())
 }
 
-/// Elements of a tensor whose axes are swapped that are worth another thread: some tens of microseconds.
-const PART_ELEMENTS: usize = 1 << 17;
-
 /// Writes matrices `[height, width]` with their axes swapped.
 fn swap(
     x: &[f32],
@@ -160,7 +157,7 @@ fn swap(
     threads: &ExecutorThreads,
 ) -> Result<(), ExecutorError> {
     let lines = matrices * width;
-    let worth = (y.len() / PART_ELEMENTS).clamp(1, lines.max(1));
+    let worth = (y.len() / MOVED_PART_ELEMENTS).clamp(1, lines.max(1));
     let run = |(lines, y)| swap_lines(x, [height, width], lines, y);
     threads.share(worth, |count| split(y, even_parts(lines, count), height), run)
 }

@@ -12,7 +12,8 @@
 //! axes of a recurrent operator's X is time and batch. The final pass then knows. What varies beside the
 //! batch is *steps*: time is, and so is any other input dimension that a file leaves open.
 //!
-//! From below: facts about values (`derivation`, `value`, `recurrence`, `loop_body`, `index_check`), the form of the table of operators
+//! From below: facts about values (`derivation`, `value`, `recurrence`, `loop_body`, `index_check`, `dequantised`, `rounded_to_float`,
+//! `gemm_matrices`), the form of the table of operators
 //! (`operator`), the state of an analysis (`state`) and what is asked of it (`facts`, `references`, `ids`,
 //! `rows`, `ranges`, `checks`, `cut_casts`, `derivable`, `limits`, `wide_constants`, `capture`), how a node is treated (`walk`), the rules (`operators` with `dispatch`,
 //! `recurrent`, `loops`, `branch`), the `table` of all of them, and the `driver` on top.

@@ -8,18 +8,20 @@ use batchmaker_graph::{Cell, CellIdentity, Precision};
 /// The names that cells of a file have so far.
 #[derive(Default)]
 pub(crate) struct CellNames {
-    by_label: HashMap<String, Vec<NamedOnce>>,
+    /// The cells that have names, by the labels that these come from.
+    by_label: HashMap<String, Vec<OfLabel>>,
     taken: HashSet<String>,
 }
 
-struct NamedOnce {
+/// A cell and its name.
+struct OfLabel {
     name: String,
     cell: Cell,
     /// The cell's identity in f32. It is a hash of all weights, so that it is made only where labels are equal.
     identity: OnceCell<CellIdentity>,
 }
 
-impl NamedOnce {
+impl OfLabel {
     fn identity(&self) -> CellIdentity {
         let in_f32 = || self.cell.clone().in_precision(Precision::F32);
         *self.identity.get_or_init(|| in_f32().identity())
@@ -31,7 +33,7 @@ impl CellNames {
     /// Equal cells of one label have one name.
     pub(crate) fn name(&mut self, label: &str, cell: &Cell) -> String {
         let mut new =
-            NamedOnce { name: label.to_owned(), cell: cell.clone(), identity: OnceCell::new() };
+            OfLabel { name: label.to_owned(), cell: cell.clone(), identity: OnceCell::new() };
         let known = self.by_label.entry(label.to_owned()).or_default();
         if let Some(equal) = known.iter().find(|known| known.identity() == new.identity()) {
             return equal.name.clone();
