@@ -102,6 +102,17 @@ impl Machine {
         self.device_within(usize::MAX, Executor::Own)
     }
 
+    /// The executor of programs with as many sessions and threads as there are workers and threads of each.
+    pub fn executor(self, executor: Executor) -> Executor {
+        match executor {
+            Executor::Own => Executor::Own,
+            Executor::OnnxRuntime(runtime) => {
+                let runtime = runtime.with_sessions(self.workers.into());
+                Executor::OnnxRuntime(runtime.with_threads(self.threads_per_worker))
+            }
+        }
+    }
+
     /// The device that an engine with these workers and threads computes with: batches of all workers together take at
     /// most half of `bytes`, and `executor` runs programs, on the threads of a worker.
     ///
@@ -110,17 +121,10 @@ impl Machine {
     pub fn device_within(self, bytes: usize, executor: Executor) -> Result<CpuDevice, DeviceError> {
         let of_worker = (bytes / 2 / usize::from(self.workers)) as u64;
         let batch_bytes_max = of_worker.min(CpuConfig::default().batch_bytes_max);
-        let executor = match executor {
-            Executor::Own => Executor::Own,
-            Executor::OnnxRuntime(runtime) => {
-                let runtime = runtime.with_sessions(self.workers.into());
-                Executor::OnnxRuntime(runtime.with_threads(self.threads_per_worker))
-            }
-        };
         CpuDevice::new(CpuConfig {
             workers: self.workers.into(),
             batch_bytes_max,
-            executor,
+            executor: self.executor(executor),
             input_projection: InputProjection::Measured,
             threads_per_worker: self.threads_per_worker,
             isa: self.isa,

@@ -506,8 +506,9 @@ impl Default for MachineArgs {
 #[derive(Debug, Default, Args)]
 pub(crate) struct ExecutorArgs {
     /// The executor of the parts of models that have no fused kernel: own; onnxruntime, the library of that name in the
-    /// Python environment; or onnxruntime=PATH, a library such as libonnxruntime.so.1.31.1. With ONNX Runtime the last
-    /// bits of a reply depend on what runs beside it
+    /// Python environment; onnxruntime=PATH, a library such as libonnxruntime.so.1.31.1; or faster[=PATH], for each part
+    /// the one of the two that runs it faster when it is loaded. With ONNX Runtime the last bits of a reply depend on what
+    /// runs beside it
     #[arg(long, value_name = "NAME[=PATH]", default_value = "own")]
     pub(crate) executor: ExecutorName,
 
@@ -524,19 +525,25 @@ pub(crate) enum ExecutorName {
     Own,
     /// ONNX Runtime, of a library if one is named.
     OnnxRuntime(Option<PathBuf>),
+    /// For each program, the own one or ONNX Runtime, of a library if one is named.
+    Faster(Option<PathBuf>),
 }
 
 impl FromStr for ExecutorName {
-    type Err = String;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('=') {
-            None if text == "own" => Ok(Self::Own),
-            None if text == "onnxruntime" => Ok(Self::OnnxRuntime(None)),
-            Some(("onnxruntime", path)) if !path.is_empty() => {
-                Ok(Self::OnnxRuntime(Some(path.into())))
-            }
-            _ => Err("expected own, onnxruntime or onnxruntime=PATH".to_owned()),
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        const EXPECTED: &str = "expected own, onnxruntime, onnxruntime=PATH, faster or faster=PATH";
+        let (name, path) = match text.split_once('=') {
+            None => (text, None),
+            Some((name, path)) => (name, Some(PathBuf::from(path))),
+        };
+        match name {
+            "own" if path.is_none() => Ok(Self::Own),
+            _ if path.as_ref().is_some_and(|path| path.as_os_str().is_empty()) => Err(EXPECTED),
+            "onnxruntime" => Ok(Self::OnnxRuntime(path)),
+            "faster" => Ok(Self::Faster(path)),
+            _ => Err(EXPECTED),
         }
     }
 }

@@ -14,14 +14,22 @@ pub(crate) fn executor(args: &ExecutorArgs) -> anyhow::Result<Executor> {
     let runtime = match &args.executor {
         ExecutorName::Own if args.executor_alone => {
             bail!(
-                "--executor-alone is for --executor onnxruntime: the own executor's replies never depend on others"
+                "--executor-alone is for --executor onnxruntime or faster: the own executor's replies never depend on others"
             )
         }
         ExecutorName::Own => return Ok(Executor::Own),
-        ExecutorName::OnnxRuntime(Some(path)) => OnnxRuntime::load(path)?,
-        ExecutorName::OnnxRuntime(None) => OnnxRuntime::load(&find()?)?,
+        ExecutorName::OnnxRuntime(path) => load(path)?,
+        ExecutorName::Faster(path) => load(path)?.where_faster(),
     };
     Ok(Executor::OnnxRuntime(if args.executor_alone { runtime.alone() } else { runtime }))
+}
+
+/// ONNX Runtime of this library, or of the Python environment's.
+fn load(path: &Option<PathBuf>) -> anyhow::Result<OnnxRuntime> {
+    Ok(match path {
+        Some(path) => OnnxRuntime::load(path)?,
+        None => OnnxRuntime::load(&find()?)?,
+    })
 }
 
 /// The library of the Python environment's `onnxruntime`.

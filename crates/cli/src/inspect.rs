@@ -14,8 +14,9 @@ use crate::start::prepare_plainly;
 /// Prints what there is to know of the models.
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let paths = std::slice::from_ref(&args.model);
-    let loaded = prepare_plainly(paths, &MachineArgs::default(), &args.cells)?.loaded;
-    let executor = executor(&args.executor)?;
+    let prepared = prepare_plainly(paths, &MachineArgs::default(), &args.cells)?;
+    let executor = prepared.machine.executor(executor(&args.executor)?);
+    let loaded = prepared.loaded;
     for model in &loaded.models {
         let executors = executors(model, &loaded, &executor)?;
         if args.json {

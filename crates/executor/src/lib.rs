@@ -48,6 +48,7 @@ mod buffer_pool;
 mod error;
 mod executor_choice;
 mod executor_of_cell;
+mod faster;
 mod growth;
 mod inner_shapes;
 mod lengths;

@@ -5,12 +5,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use batchmaker_graph::{Program, TensorData};
-use batchmaker_kernels::Precision;
+use batchmaker_kernels::{Packing, Precision};
 use rten::{Model, ModelOptions, NodeId, RunOptions, Value};
 use rten_onnx::onnx::ModelProto;
 
 use crate::error::ExecutorError;
 use crate::executor_choice::{Executor, ProgramOptions};
+use crate::faster::why_own;
 use crate::made_up::{made_up, numbers};
 use crate::onnx_runtime::{OnnxRuntime, OnnxRuntimeProgram};
 use crate::port::Port;
@@ -29,6 +30,10 @@ const KNOWN_SPANS_MAX: usize = 4096;
 
 /// The factor by which a program that did not take the steps of the probe is tried with more.
 const MORE_STEPS: usize = 16;
+
+/// The steps of a sequence whose time is taken, if it takes no more bytes.
+const STEPS_OF_REQUEST: usize = 64;
+const BYTES_OF_REQUEST: u64 = 256 << 20;
 
 /// A program that is loaded: its graph optimised, the weights of its products packed.
 pub(crate) struct Loaded {
@@ -95,26 +100,45 @@ impl Loaded {
     ) -> Result<Self, ExecutorError> {
         let error =
             |reason: String| ExecutorError::Load { summary: program.summary.clone(), reason };
-        let (mut file, probe) = read(program, &mut inputs, &mut outputs)?;
+        let (file, probe) = read(program, &mut inputs, &mut outputs)?;
+        let Executor::OnnxRuntime(runtime) = &options.executor else {
+            return Self::in_own(program, (file, probe), inputs, outputs, options.packing);
+        };
+        let is_f32 = options.packing.precision == Precision::F32 || !program.has_products;
+        let theirs = match is_f32 {
+            true => {
+                let ports = [&inputs, &outputs];
+                Self::in_onnx_runtime(runtime, program, &file, probe.as_ref(), ports)
+            }
+            false => Err("its weights are not f32".to_owned()),
+        };
+        if theirs.is_ok() && !runtime.is_where_faster() {
+            return theirs.map_err(error);
+        }
+        let own = Self::in_own(program, (file, probe), inputs, outputs, options.packing);
+        match (theirs, own) {
+            (Ok(theirs), Ok(own)) => Ok(Self::faster(own, theirs, runtime)),
+            (Ok(theirs), Err(_)) => Ok(theirs),
+            (Err(reason), own) => Ok(own?.refused(reason)),
+        }
+    }
+
+    /// The program in the own executor.
+    fn in_own(
+        program: &Program,
+        (mut file, probe): (ModelProto, Option<Probe>),
+        inputs: Vec<Port>,
+        outputs: Vec<Port>,
+        packing: Packing,
+    ) -> Result<Self, ExecutorError> {
+        let error =
+            |reason: String| ExecutorError::Load { summary: program.summary.clone(), reason };
         let is_batched = inputs.iter().chain(&outputs).all(|port| port.axes.batch);
         let known_steps = probe.as_ref().map(|probe| probe.span);
-        let mut refusal = None;
-        if let Executor::OnnxRuntime(runtime) = &options.executor {
-            let ports = [&inputs, &outputs];
-            let precision = options.packing.precision;
-            let loaded = match precision == Precision::F32 || !program.has_products {
-                true => Self::in_onnx_runtime(runtime, program, &file, probe.as_ref(), ports),
-                false => Err("its weights are not f32".to_owned()),
-            };
-            match loaded {
-                Ok(loaded) => return Ok(loaded),
-                Err(reason) => refusal = Some(reason),
-            }
-        }
         if let Some(probe) = &probe
-            && let Some(cut) = cut(&file, probe, options.packing)
+            && let Some(cut) = cut(&file, probe, packing)
         {
-            return Ok(Self { refusal, ..Self::in_sections(cut, probe, inputs, outputs) });
+            return Ok(Self::in_sections(cut, probe, inputs, outputs));
         }
         let single_row = plan(&mut file, probe.as_ref(), is_batched, &inputs);
         let graph = file.graph.as_ref().ok_or_else(|| error("it has no graph".to_owned()))?;
@@ -148,7 +172,7 @@ impl Loaded {
             known_spans,
             working_bytes,
             known_steps,
-            refusal,
+            refusal: None,
             is_deep,
         };
         if !loaded.has_same_bits_as_two(probe.map_or(1, |probe| probe.span)) {
@@ -200,31 +224,47 @@ impl Loaded {
             return Err("it multiplies bytes".to_owned());
         }
         let graph = file.graph.as_ref().ok_or("it has no graph")?;
-        let loaded = OnnxRuntimeProgram::new(runtime, program.bytes.clone())?;
         let mut working_bytes = WorkingBytes::new(graph, probe, &SingleRow::Plain, inputs, outputs);
         if runtime.is_alone() {
             working_bytes.run_alone();
         }
-        let (engine, single_row) = (Engine::OnnxRuntime(loaded), LoadedSingleRow::Plain);
-        let loaded = Self {
-            engine,
+        let loaded = OnnxRuntimeProgram::new(runtime, program.bytes.clone())?;
+        let mut loaded = Self {
+            engine: Engine::OnnxRuntime(loaded),
             inputs: inputs.clone(),
             outputs: outputs.clone(),
             output_ids: Vec::new(),
-            single_row,
+            single_row: LoadedSingleRow::Plain,
             known_spans: Mutex::default(),
             working_bytes,
             known_steps: probe.map(|probe| probe.span),
             refusal: None,
             is_deep: false,
         };
+        let mut time = None;
         if let Some(probe) = probe {
             // Windows that rten takes may be too long for ONNX Runtime.
             loaded
                 .try_one(probe.span)
                 .or_else(|reason| loaded.try_one(probe.span * MORE_STEPS).map_err(|_| reason))?;
+            let threads = ExecutorThreads::new();
+            time = loaded.time(1, loaded.usual_steps(&threads), &threads).ok().map(|of| of.0);
+        }
+        if let Engine::OnnxRuntime(program) = &mut loaded.engine {
+            program.prepare(time)?;
         }
         Ok(loaded)
+    }
+
+    /// As many steps as sequences of requests may have, to take the time of; none if the program does not take them, or has no steps.
+    pub(crate) fn usual_steps(&self, threads: &ExecutorThreads) -> Option<usize> {
+        let steps = Some(STEPS_OF_REQUEST);
+        let has_steps = self.inputs.iter().any(|port| port.axes.steps);
+        let takes = || {
+            self.working_bytes.of_one(&self.spans(steps)) <= BYTES_OF_REQUEST
+                && self.time(1, steps, threads).is_ok()
+        };
+        steps.filter(|_| has_steps && takes())
     }
 
     /// Runs one row or sequence of `span` steps.
@@ -261,6 +301,27 @@ impl Loaded {
     /// Why the executor that was wanted does not run the program.
     pub(crate) fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
+    }
+
+    /// The one that is faster on the threads that `runtime` is to use.
+    fn faster(own: Self, theirs: Self, runtime: &OnnxRuntime) -> Self {
+        let [all, one] = [runtime.threads_of_all(), runtime.threads_of_one()];
+        let steps = own.usual_steps(&one).and(theirs.usual_steps(&one));
+        let count_max = own.batch_max(steps).min(theirs.batch_max(steps));
+        let time = |count: usize| -> Result<[Duration; 2], ExecutorError> {
+            let threads = if count == 1 { &all } else { &one };
+            let of = |program: &Self| Ok(program.time(count.min(count_max), steps, threads)?.0);
+            Ok([of(&own)?, of(&theirs)?])
+        };
+        match why_own(own.is_batched(), time) {
+            Some(reason) => own.refused(reason),
+            None => theirs,
+        }
+    }
+
+    /// The program, with the reason why the executor that was wanted does not run it.
+    pub(crate) fn refused(self, reason: String) -> Self {
+        Self { refusal: Some(reason), ..self }
     }
 
     /// See [`WorkingBytes::bound_batches`].
@@ -317,7 +378,7 @@ impl Loaded {
         let inputs: Vec<Shaped> = shapes.into_iter().zip(inputs).collect();
         let expected: Vec<_> = self.outputs.iter().zip(output_spans).map(shape).collect();
         if let Engine::OnnxRuntime(program) = &self.engine {
-            let outputs = program.run(inputs)?.into_iter().zip(expected).enumerate();
+            let outputs = program.run(inputs, threads)?.into_iter().zip(expected).enumerate();
             let element = |port: usize| self.outputs[port].row.element;
             let outputs = outputs
                 .map(|(port, (output, expected))| checked(port, output, element(port), &expected));
@@ -356,7 +417,7 @@ impl Loaded {
         let inputs = made_up(&self.inputs, count, steps);
         let start = Instant::now();
         match &self.engine {
-            Engine::OnnxRuntime(program) => drop(program.run(inputs)?),
+            Engine::OnnxRuntime(program) => drop(program.run(inputs, threads)?),
             Engine::Whole(..) | Engine::Sections(_) => {
                 drop(self.compute(count, &spans, inputs, threads)?);
             }

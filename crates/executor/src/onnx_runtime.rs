@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use batchmaker_graph::TensorData;
 use ort::environment::Environment;
@@ -12,6 +13,14 @@ use ort::value::{DynValue, PrimitiveTensorElementType, Tensor};
 
 use crate::error::ExecutorError;
 use crate::tensors::Shaped;
+use crate::threads::{ExecutorThreads, SharedCores};
+
+/// The least time of a run that several threads share: those of each session sleep between its runs, and to wake them takes tens of
+/// microseconds.
+const LONG_ENOUGH_FOR_THREADS: Duration = Duration::from_micros(200);
+
+/// The least time of a run that uses the cores of idle workers: they may get work while it runs.
+const LONG_ENOUGH_FOR_ALL: Duration = Duration::from_millis(1);
 
 /// ONNX Runtime, loaded from a library.
 ///
@@ -24,6 +33,7 @@ pub struct OnnxRuntime {
     threads: usize,
     sessions: usize,
     is_alone: bool,
+    is_where_faster: bool,
 }
 
 /// The library of this process and its environment, of which there is one.
@@ -59,16 +69,24 @@ impl OnnxRuntime {
                 environment
             }
         };
-        Ok(Self { environment, name, threads: 1, sessions: 1, is_alone: false })
+        Ok(Self {
+            environment,
+            name,
+            threads: 1,
+            sessions: 1,
+            is_alone: false,
+            is_where_faster: false,
+        })
     }
 
-    /// Runs each program on `threads` threads.
+    /// Runs each program on `threads` threads, or on one if it is short.
     #[must_use]
     pub fn with_threads(self, threads: usize) -> Self {
         Self { threads, ..self }
     }
 
-    /// Prepares each program to be run by `count` workers at the same time. More would have to prepare it when they run it.
+    /// Prepares each program to be run by `count` workers at the same time, and by one on the threads of all. More workers would have to
+    /// prepare it when they run it.
     #[must_use]
     pub fn with_sessions(self, count: usize) -> Self {
         Self { sessions: count, ..self }
@@ -78,6 +96,30 @@ impl OnnxRuntime {
     #[must_use]
     pub fn alone(self) -> Self {
         Self { is_alone: true, ..self }
+    }
+
+    /// Runs the programs that it is faster with than the own executor, by the times of a few runs when they are loaded.
+    #[must_use]
+    pub fn where_faster(self) -> Self {
+        Self { is_where_faster: true, ..self }
+    }
+
+    /// Whether the own executor keeps the programs that it is faster with.
+    pub fn is_where_faster(&self) -> bool {
+        self.is_where_faster
+    }
+
+    /// The threads of a worker that runs alone, as all others are idle.
+    pub(crate) fn threads_of_all(&self) -> ExecutorThreads {
+        ExecutorThreads::of_worker(
+            self.threads,
+            Arc::new(SharedCores::new(self.sessions, self.threads)),
+        )
+    }
+
+    /// The threads of a worker while others run.
+    pub(crate) fn threads_of_one(&self) -> ExecutorThreads {
+        ExecutorThreads::with_threads(self.threads)
     }
 
     /// Whether each row and each sequence runs by itself.
@@ -121,22 +163,47 @@ pub(crate) struct OnnxRuntimeProgram {
     file: Arc<[u8]>,
     /// Weights in the layout of its kernels, as far as sessions share them.
     weights: PrepackedWeights,
+    /// The threads of a session.
+    threads: usize,
     /// The sessions that nobody runs, as many as there are workers.
     idle: Mutex<Vec<Session>>,
+    /// A session on the threads of all workers, unless it runs: for a worker while the others are idle.
+    wide: Mutex<Option<Session>>,
 }
 
 impl OnnxRuntimeProgram {
-    /// Loads the program in `file`.
+    /// Loads the program in `file`, to be tried on one thread: see [`Self::prepare`].
     ///
     /// # Errors
     /// ONNX Runtime does not take it.
     pub(crate) fn new(runtime: &OnnxRuntime, file: Arc<[u8]>) -> Result<Self, String> {
-        let (idle, weights) = (Mutex::default(), PrepackedWeights::new());
-        let program = Self { runtime: runtime.clone(), file, weights, idle };
-        for _ in 0..runtime.sessions.max(1) {
-            program.give_back(program.session()?);
-        }
+        let (idle, wide) = Default::default();
+        let weights = PrepackedWeights::new();
+        let program = Self { runtime: runtime.clone(), file, weights, threads: 1, idle, wide };
+        program.give_back(program.session(1)?);
         Ok(program)
+    }
+
+    /// Makes the sessions that workers run, with as many threads as a run is worth that takes `time` on one, if that is known.
+    ///
+    /// # Errors
+    /// ONNX Runtime makes no more sessions.
+    pub(crate) fn prepare(&mut self, time: Option<Duration>) -> Result<(), String> {
+        let OnnxRuntime { threads, sessions, is_alone, .. } = self.runtime;
+        let is_worth = |least: Duration| time.is_none_or(|time| time >= least);
+        self.threads = if is_worth(LONG_ENOUGH_FOR_THREADS) { threads } else { 1 };
+        if self.threads > 1 {
+            self.idle = Mutex::default();
+        }
+        let idle = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner).len();
+        for _ in idle..sessions {
+            self.give_back(self.session(self.threads)?);
+        }
+        // Bits may depend on the number of threads.
+        if is_worth(LONG_ENOUGH_FOR_ALL) && sessions > 1 && !is_alone {
+            self.wide = Mutex::new(Some(self.session(threads * sessions)?));
+        }
+        Ok(())
     }
 
     /// The runtime that runs it.
@@ -144,12 +211,14 @@ impl OnnxRuntimeProgram {
         &self.runtime
     }
 
-    fn session(&self) -> Result<Session, String> {
+    fn session(&self, threads: usize) -> Result<Session, String> {
         let commit = || -> ort::Result<Session> {
             Session::builder(&self.runtime.environment)?
-                .with_intra_threads(self.runtime.threads)?
-                // Each session has threads of its own: those of one would spin while another runs.
-                .with_intra_op_spinning(false)?
+                .with_intra_threads(threads)?
+                // Its threads spin between operators, until the run ends: each session has threads of its own, which would take cores
+                // from other cells.
+                .with_intra_op_spinning(true)?
+                .with_config_entry("session.force_spinning_stop", "1")?
                 .with_optimization_level(GraphOptimizationLevel::All)?
                 .with_prepacked_weights(&self.weights)?
                 // Lengths differ from run to run.
@@ -163,23 +232,36 @@ impl OnnxRuntimeProgram {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
     }
 
-    /// Computes the outputs from the inputs, each with its shape.
+    /// Computes the outputs from the inputs, each with its shape. It uses the cores of idle workers too, if all others of `threads`' are.
     ///
     /// # Errors
     /// [`ExecutorError::Run`]
-    pub(crate) fn run(&self, inputs: Vec<Shaped>) -> Result<Vec<Shaped>, ExecutorError> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut session = match idle {
-            Some(session) => session,
-            None => self.session().map_err(ExecutorError::Run)?,
-        };
+    pub(crate) fn run(
+        &self,
+        inputs: Vec<Shaped>,
+        threads: &ExecutorThreads,
+    ) -> Result<Vec<Shaped>, ExecutorError> {
         let run = |session: &mut Session| -> ort::Result<Vec<Shaped>> {
             let inputs = inputs.into_iter().map(|(shape, data)| value(shape, data));
             let inputs: Vec<SessionInputValue<'_>> = inputs.collect::<Result<_, _>>()?;
             let outputs = session.run(&inputs[..])?;
             outputs.values().map(|output| elements(&output)).collect()
         };
-        let outputs = run(&mut session).map_err(|error| ExecutorError::Run(error.to_string()));
+        let run = |session: &mut Session| {
+            run(session).map_err(|error| ExecutorError::Run(error.to_string()))
+        };
+        if let Ok(mut wide) = self.wide.try_lock()
+            && let Some(session) = &mut *wide
+            && let Some(_borrowed) = threads.borrow_all()
+        {
+            return run(session);
+        }
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut session = match idle {
+            Some(session) => session,
+            None => self.session(self.threads).map_err(ExecutorError::Run)?,
+        };
+        let outputs = run(&mut session);
         self.give_back(session);
         outputs
     }

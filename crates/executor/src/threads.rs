@@ -95,6 +95,13 @@ impl ExecutorThreads {
         Borrowed { idle: &self.cores.idle, count }
     }
 
+    /// Takes the cores of all other workers, if there are some and all are idle.
+    pub(crate) fn borrow_all(&self) -> Option<Borrowed<'_>> {
+        let others = self.cores.helpers.as_ref()?.current_num_threads();
+        let borrowed = self.cores.borrow(others);
+        (borrowed.count as usize == others).then_some(borrowed)
+    }
+
     /// One of the threads: programs that are run from there are not handed over to another thread.
     pub fn host(&self) -> ExecutorHost {
         ExecutorHost(self.pool.clone())

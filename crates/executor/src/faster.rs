@@ -1,0 +1,86 @@
+//! Which of two executors is faster with a program, by the times of a few runs.
+
+use std::time::{Duration, Instant};
+
+/// Rows or sequences of the batches that are timed: alone, and together as they come under load.
+const COUNTS: [usize; 2] = [1, 8];
+
+/// How often each runs a batch, within how much time.
+const RUNS_MIN: usize = 3;
+const RUNS_MAX: usize = 100;
+const TIME: Duration = Duration::from_millis(60);
+
+/// How many times as fast ONNX Runtime must be, as the replies of the own executor have the same bits in any company.
+const MARGIN: f64 = 1.05;
+
+/// Programs whose runs are shorter stay with the own executor: what goes into a session and comes out of it is copied, and the next cells
+/// find it in no near cache.
+const SHORT: Duration = Duration::from_micros(200);
+
+/// The reason why a program stays with the own executor; none if ONNX Runtime is faster with it. `time` takes the time of a batch of so many
+/// rows or sequences (1, where they do not run together) in the own executor and in ONNX Runtime.
+pub(crate) fn why_own<E>(
+    is_batched: bool,
+    time: impl Fn(usize) -> Result<[Duration; 2], E>,
+) -> Option<String> {
+    let counts = if is_batched { &COUNTS[..] } else { &COUNTS[..1] };
+    let mut ratio = 1.0;
+    for &count in counts {
+        let Ok([own, theirs]) = medians(|| time(count)) else {
+            return Some("the time of the other is not known".to_owned());
+        };
+        if own < SHORT {
+            return Some("its runs are short".to_owned());
+        }
+        ratio *= own.as_secs_f64() / theirs.as_secs_f64().max(1e-9);
+    }
+    let ratio = ratio.powf(1.0 / counts.len() as f64);
+    (ratio < MARGIN).then(|| format!("{:.2} times as fast as the other", 1.0 / ratio))
+}
+
+/// The median times of runs in turns.
+fn medians<E>(run: impl Fn() -> Result<[Duration; 2], E>) -> Result<[Duration; 2], E> {
+    // The first fills caches.
+    run()?;
+    let (start, mut times) = (Instant::now(), [Vec::new(), Vec::new()]);
+    while times[0].len() < RUNS_MIN || (times[0].len() < RUNS_MAX && start.elapsed() < 2 * TIME) {
+        for (times, time) in times.iter_mut().zip(run()?) {
+            times.push(time);
+        }
+    }
+    Ok(times.map(|mut of| {
+        of.sort_unstable();
+        of[of.len() / 2]
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is chosen where runs of one and of eight take so many microseconds in each.
+    fn chosen(one: [u64; 2], eight: [u64; 2]) -> Option<String> {
+        let time =
+            |count| Ok::<_, ()>(if count == 1 { one } else { eight }.map(Duration::from_micros));
+        why_own(true, time)
+    }
+
+    #[test]
+    fn the_faster_one_runs_it() {
+        assert_eq!(chosen([2000, 1000], [9000, 9000]), None);
+        assert_eq!(chosen([1000, 2000], [2000, 1000]).unwrap(), "1.00 times as fast as the other");
+        assert_eq!(chosen([1000, 990], [2000, 1990]).unwrap(), "0.99 times as fast as the other");
+        assert_eq!(chosen([1000, 1500], [1000, 1500]).unwrap(), "1.50 times as fast as the other");
+        assert_eq!(chosen([150, 10], [1200, 80]).unwrap(), "its runs are short");
+    }
+
+    #[test]
+    fn sequences_that_run_one_by_one_are_timed_alone() {
+        let time = |count| match count {
+            1 => Ok([2000, 1000].map(Duration::from_micros)),
+            _ => Err(()),
+        };
+        assert_eq!(why_own(false, time), None);
+        assert_eq!(why_own(true, time).unwrap(), "the time of the other is not known");
+    }
+}
