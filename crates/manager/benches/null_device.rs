@@ -11,7 +11,7 @@ use batchmaker_graph::{
     RequestId, RowSpec, Rows, Sink, SinkTime, WorkerId,
 };
 use batchmaker_manager::{
-    CellTypeConfig, Config, Event, Manager, Policy, StatePlacement, TaskForm,
+    CellTypeConfig, Config, Event, Manager, Policy, Stages, StatePlacement, TaskForm,
 };
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -46,6 +46,7 @@ impl Bench {
             workers: 1,
             lookahead: 0,
             fairness: None,
+            stages: Stages::default(),
             policy: Policy::Cellular,
             max_tasks_to_submit,
             submission_window_ns: None,

@@ -4,6 +4,7 @@ pub use batchmaker_graph::StatePlacement;
 use batchmaker_graph::{CellRegistry, ModelPriority};
 
 use crate::fairness::Fairness;
+use crate::stages::Stages;
 
 /// The batch sizes that a cell type supports: any from `min` to `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +83,27 @@ pub enum Policy {
     /// Graphs that wait share a batch from its start to its end, merged level by level (section
     /// 7.5): what cellular batching is compared with where padding makes no sense, as for trees.
     Merged(Merging),
+    /// Requests share a batch through the stages that their model is cut into ([`Config::stages`]); between stages, others are
+    /// added to a batch, and it is split (DVABatch). No cell of the model has states.
+    Staged(Staging),
+}
+
+/// The batches of [`Policy::Staged`] (DVABatch, section 7.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Staging {
+    /// The buffer pairs of each stage: with one, a batch begins when the one before has ended (the serial manner); with more, stages run
+    /// different batches at the same time (the parallel manner), and a batch can be stretched.
+    pub pairs: u32,
+    /// The most members of a batch, the paper's bs_max.
+    pub batch_max: u32,
+    /// The most members of all batches in flight (Policy I).
+    pub active_max: u32,
+    /// How long a request waits for others before a batch is made of them, in nanoseconds.
+    pub window_ns: u64,
+    /// The age from which on a batch is not stretched, the paper's T_comp_wait, in nanoseconds; 0: none is (Policy III).
+    pub stretch_ns: u64,
+    /// Whether a batch is split where parts of it take no longer one after the other than the whole, by [`Config::stages`] (Policy II).
+    pub splits: bool,
 }
 
 /// The batches of [`Policy::Merged`].
@@ -138,6 +160,7 @@ impl std::fmt::Display for Policy {
             Self::Padded(Padding { width, to: PadTo::Longest }) => write!(f, "padded:{width}:own"),
             Self::Merged(Merging { graphs: Merging::GRAPHS }) => write!(f, "merged"),
             Self::Merged(Merging { graphs }) => write!(f, "merged:{graphs}"),
+            Self::Staged(_) => write!(f, "staged"),
         }
     }
 }
@@ -191,6 +214,8 @@ pub struct Config {
     /// The rules beside those of Algorithm 1 that keep requests, cell types and models from waiting for
     /// others for ever; none: the paper's rules alone.
     pub fairness: Option<Fairness>,
+    /// The stages of the cell types for [`Policy::Staged`]; no other policy has a use for them.
+    pub stages: Stages,
     /// The policy by which requests share batches. Only [`Policy::Cellular`] has a use for the next three.
     pub policy: Policy,
     /// `MaxTasksToSubmit` of Algorithm 1: the most batches of one round.
@@ -218,6 +243,7 @@ impl Config {
             workers,
             lookahead: 0,
             fairness: None,
+            stages: Stages::default(),
             policy: Policy::Cellular,
             max_tasks_to_submit: Self::MAX_TASKS_TO_SUBMIT,
             submission_window_ns: None,

@@ -10,6 +10,7 @@ use crate::config::{Config, Policy};
 use crate::discarded::Discarded;
 use crate::event::{Event, Finished};
 use crate::graph_batching::{ClosedBatches, GraphBatching};
+use crate::staged::Staged;
 
 /// Forms batches of the requests in flight. The crate's documentation says how it is driven.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl Manager {
     ///
     /// # Panics
     /// If the configuration makes no sense: no worker or more than 64, batches or rounds of nothing, no
-    /// slot at all, bounded slots under a policy of closed batches.
+    /// slot at all, bounded slots under another policy than the cellular one, a cell type without a stage under that of stages.
     pub fn new(config: Config) -> Self {
         let workers = config.workers;
         for cell in &config.cell_types {
@@ -62,6 +63,7 @@ impl Manager {
             Policy::Merged(merging) => {
                 Box::new(GraphBatching::new(&config, ClosedBatches::Merged(merging)))
             }
+            Policy::Staged(staging) => Box::new(Staged::new(&config, staging)),
         };
         Self { now: 0, batching }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use batchmaker_graph::{CellTypeId, ModelId, ModelPriority, RunKind, WorkerId};
 use batchmaker_manager::{
-    BatchSizes, CellTypeConfig, Config, Fairness, Merging, PadTo, Padding, Policy, StatePlacement,
-    TaskForm,
+    BatchSizes, CellTypeConfig, Config, Fairness, Merging, PadTo, Padding, Policy, Stages,
+    StatePlacement, TaskForm,
 };
 use batchmaker_simulated::{CellCost, VirtualConfig};
 
@@ -447,6 +447,7 @@ fn manager(cells: &[CellShape], models: usize, rng: &mut Rng) -> Config {
         workers: rng.within(1..=4) as u16,
         lookahead: 0,
         fairness: None,
+        stages: Stages::default(),
         policy: Policy::Cellular,
         max_tasks_to_submit: rng.within(1..=8) as u32,
         submission_window_ns: None,

@@ -36,9 +36,9 @@ use crate::aging::Aging;
 use crate::batching::Batching;
 use crate::config::{Config, Merging, Padding, StatePlacement};
 use crate::counters::BatchCounters;
-use crate::deadlines::Deadlines;
 use crate::discarded::Discarded;
 use crate::event::{Event, Failure, Finished, Outcome};
+use crate::live_requests::{Arrival, LiveRequest, LiveRequests};
 use crate::shares::{Charge, Shares};
 
 use batch::{Batch, Cell, Worker};
@@ -56,20 +56,15 @@ pub(crate) struct GraphBatching {
     now: u64,
     cells: Vec<Cell>,
     workers: Vec<Worker>,
-    /// The requests by the index of their ids.
-    requests: Vec<Option<Request>>,
+    requests: LiveRequests<Waiting>,
     buckets: Buckets,
     arrivals: u64,
-    live_requests: usize,
-    deadlines: Deadlines,
     /// The requests that may be promoted, where requests are.
     aging: Option<Aging>,
     /// The shares of models, where they have any.
     shares: Option<Shares>,
     /// The recent time of a batch of each model, in nanoseconds, where models have shares.
     batch_ns: Vec<u64>,
-    finished: Vec<Finished>,
-    discarded: Discarded,
 }
 
 /// The requests of a batch, and how their graphs run.
@@ -81,19 +76,14 @@ pub(crate) enum ClosedBatches {
     Merged(Merging),
 }
 
+/// Where a request waits.
 #[derive(Debug)]
-struct Request {
-    id: RequestId,
+struct Waiting {
     model: ModelId,
-    graph: Arc<CellGraph>,
     place: Place,
-    arrived_ns: u64,
-    deadline_ns: Option<u64>,
-    /// When its batch began; none while it waits.
-    batched_ns: Option<u64>,
-    /// The outcome of a request that cannot succeed any more.
-    ending: Option<Outcome>,
 }
+
+type Request = LiveRequest<Waiting>;
 
 impl GraphBatching {
     pub(crate) fn new(config: &Config, policy: ClosedBatches) -> Self {
@@ -105,26 +95,17 @@ impl GraphBatching {
             now: 0,
             cells: config.cell_types.iter().map(Cell::new).collect(),
             workers: (0..config.workers).map(worker).collect(),
-            requests: Vec::new(),
+            requests: LiveRequests::default(),
             buckets: Buckets::default(),
             arrivals: 0,
-            live_requests: 0,
-            deadlines: Deadlines::default(),
             aging: config.fairness.as_ref().and_then(|rules| rules.aging_ns).map(Aging::new),
             shares: config.fairness.as_ref().and_then(Shares::of),
             batch_ns: Vec::new(),
-            finished: Vec::new(),
-            discarded: Discarded::default(),
         }
     }
 
     fn request(&self, id: RequestId) -> &Request {
-        self.requests[id.index as usize].as_ref().expect("a member of a batch is in flight")
-    }
-
-    fn request_mut(&mut self, id: RequestId) -> Option<&mut Request> {
-        let request = self.requests.get_mut(id.index as usize)?.as_mut();
-        request.filter(|request| request.id == id)
+        self.requests.get(id).expect("a member of a batch is in flight")
     }
 
     fn bucket_of(&self, request: &Request) -> Bucket {
@@ -132,7 +113,7 @@ impl GraphBatching {
             ClosedBatches::Padded(padding) => padding.bucket(length_of(&request.graph)),
             ClosedBatches::Merged(_) => 0,
         };
-        (request.model, bucket)
+        (request.of_policy.model, bucket)
     }
 
     fn arrive(
@@ -143,50 +124,39 @@ impl GraphBatching {
         deadline_ns: Option<u64>,
         graph: Arc<CellGraph>,
     ) {
-        assert!(!graph.runs().is_empty(), "{id:?} has nothing to run");
         let priority = if priority == 0 { u32::MAX } else { priority };
         let place = (priority, self.arrivals);
         self.arrivals += 1;
         for run in graph.runs() {
             self.cells[run.cell_type.index()].waiting += 1;
         }
-        let (arrived_ns, index) = (self.now, id.index as usize);
-        let (batched_ns, ending) = (None, None);
-        let request =
-            Request { id, model, graph, place, arrived_ns, deadline_ns, batched_ns, ending };
-        self.buckets.insert(self.bucket_of(&request), place, id);
-        if self.requests.len() <= index {
-            self.requests.resize_with(index + 1, || None);
-        }
-        let before = self.requests[index].replace(request);
-        assert!(before.is_none(), "{id:?} arrived while its position was in use");
-        self.live_requests += 1;
+        let of_policy = Waiting { model, place };
+        self.requests.insert(self.now, Arrival { id, graph, deadline_ns, of_policy });
+        self.buckets.insert(self.bucket_of(self.request(id)), place, id);
         if let Some(shares) = &mut self.shares {
             shares.note_model(model);
         }
         if let Some(aging) = &mut self.aging {
-            let known = |id: RequestId| self.requests.get(id.index as usize)?.as_ref();
-            let is_live = |id| known(id).is_some_and(|request| request.id == id);
-            aging.start(self.now, id, self.live_requests, is_live);
+            let is_live = |id| self.requests.get(id).is_some();
+            aging.start(self.now, id, self.requests.len(), is_live);
         }
-        if let Some(deadline_ns) = deadline_ns {
-            self.deadlines.insert(deadline_ns, id);
-            self.advance(self.now);
-        }
+        self.advance(self.now);
     }
 
     /// Moves the requests that have waited for long before all others of their buckets.
     fn promote_old_requests(&mut self) {
         let now = self.now;
         while let Some(id) = self.aging.as_mut().and_then(|aging| aging.take_old(now)) {
-            let Some(request) = self.request_mut(id).filter(|known| known.batched_ns.is_none())
+            let Some(request) =
+                self.requests.get_mut(id).filter(|known| known.batched_ns.is_none())
             else {
                 continue;
             };
-            let before = request.place;
+            let before = request.of_policy.place;
             // Clients' priorities begin with 1.
-            request.place.0 = 0;
-            let (bucket, place) = (self.bucket_of(self.request(id)), self.request(id).place);
+            request.of_policy.place.0 = 0;
+            let request = self.request(id);
+            let (bucket, place) = (self.bucket_of(request), request.of_policy.place);
             self.buckets.remove(bucket, before);
             self.buckets.insert(bucket, place, id);
         }
@@ -194,45 +164,21 @@ impl GraphBatching {
 
     /// Gives a request up. A member of a running batch stays in it to the end.
     fn give_up(&mut self, id: RequestId, outcome: Outcome) {
-        self.forget_deadline(id);
-        let Some(request) = self.request_mut(id) else { return };
-        request.ending.get_or_insert(outcome);
-        if request.batched_ns.is_none() {
+        self.requests.give_up(id, outcome);
+        if self.requests.get(id).is_some_and(|request| request.batched_ns.is_none()) {
             self.leave_bucket(id);
-            self.finish(id);
-        }
-    }
-
-    /// Forgets the deadline of a request that ends, or is given up.
-    fn forget_deadline(&mut self, id: RequestId) {
-        let deadline_ns = self.request_mut(id).and_then(|request| request.deadline_ns.take());
-        if let Some(deadline_ns) = deadline_ns {
-            self.deadlines.remove(deadline_ns, id);
+            self.requests.finish(self.now, id);
         }
     }
 
     fn leave_bucket(&mut self, id: RequestId) {
         let request = self.request(id);
         let (bucket, place, graph) =
-            (self.bucket_of(request), request.place, request.graph.clone());
+            (self.bucket_of(request), request.of_policy.place, request.graph.clone());
         self.buckets.remove(bucket, place);
         for run in graph.runs() {
             self.cells[run.cell_type.index()].waiting -= 1;
         }
-    }
-
-    fn finish(&mut self, id: RequestId) {
-        self.forget_deadline(id);
-        let request = self.requests[id.index as usize].take().expect("a request finishes once");
-        self.live_requests -= 1;
-        let begun_ns = request.batched_ns.unwrap_or(self.now);
-        self.finished.push(Finished {
-            request: id,
-            outcome: request.ending.unwrap_or(Outcome::Succeeded),
-            queue_ns: begun_ns - request.arrived_ns,
-            total_ns: self.now - request.arrived_ns,
-        });
-        self.discarded.add_graph(request.graph);
     }
 
     /// Forms a batch of the bucket whose turn it is.
@@ -250,7 +196,7 @@ impl GraphBatching {
         for &id in &members {
             self.leave_bucket(id);
             let now = self.now;
-            let request = self.request_mut(id).expect("a waiting request is in flight");
+            let request = self.requests.get_mut(id).expect("a waiting request is in flight");
             request.batched_ns = Some(now);
         }
         let graphs = members.iter().map(|&id| (id, &*self.request(id).graph));
@@ -282,7 +228,7 @@ impl GraphBatching {
     fn correct_charge(&mut self, worker: WorkerId, batch: &mut Batch) {
         let now = self.now;
         let since_ns = std::mem::replace(&mut self.workers[worker.index()].since_ns, now);
-        let model = batch.members.first().map(|&member| self.request(member).model);
+        let model = batch.members.first().map(|&member| self.request(member).of_policy.model);
         if let (Some(shares), Some(model)) = (&mut self.shares, model) {
             let took_ns = now - since_ns;
             shares.correct(std::mem::take(&mut batch.charge), took_ns);
@@ -343,10 +289,7 @@ impl GraphBatching {
 
     fn fail(&mut self, requests: &[RequestId], failure: &Failure) {
         for &id in requests {
-            self.forget_deadline(id);
-            if let Some(request) = self.request_mut(id) {
-                request.ending.get_or_insert_with(|| Outcome::Failed(failure.clone()));
-            }
+            self.requests.give_up(id, Outcome::Failed(failure.clone()));
         }
     }
 
@@ -354,7 +297,7 @@ impl GraphBatching {
         for (cell_type, slot) in batch.slots {
             self.cells[cell_type.index()].slots.release(slot);
         }
-        batch.members.into_iter().for_each(|member| self.finish(member));
+        batch.members.into_iter().for_each(|member| self.requests.finish(self.now, member));
     }
 
     fn worker_down(&mut self, worker: WorkerId, reason: Arc<str>) {
@@ -405,7 +348,7 @@ impl Batching for GraphBatching {
 
     fn advance(&mut self, now: u64) {
         self.now = now;
-        while let Some(request) = self.deadlines.take_reached(now) {
+        while let Some(request) = self.requests.take_overdue(now) {
             self.give_up(request, Outcome::TimedOut);
         }
         self.promote_old_requests();
@@ -430,15 +373,15 @@ impl Batching for GraphBatching {
     }
 
     fn finished(&mut self) -> &mut Vec<Finished> {
-        &mut self.finished
+        &mut self.requests.finished
     }
 
     fn take_discarded(&mut self) -> Discarded {
-        std::mem::take(&mut self.discarded)
+        std::mem::take(&mut self.requests.discarded)
     }
 
     fn requests(&self) -> usize {
-        self.live_requests
+        self.requests.len()
     }
 
     fn is_busy(&self, worker: WorkerId) -> bool {
@@ -452,7 +395,7 @@ impl Batching for GraphBatching {
     }
 
     fn next_deadline(&self) -> Option<u64> {
-        self.deadlines.next()
+        self.requests.next_deadline()
     }
 
     fn counters(&self, cell_type: CellTypeId) -> &BatchCounters {

@@ -10,7 +10,7 @@ use batchmaker_graph::{
     BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, ModelPriority,
     RequestId, RowSpec, Rows, RunIndex, Sink, SinkTime, Work,
 };
-use batchmaker_manager::{CellTypeConfig, Config, Event, Policy, StatePlacement, TaskForm};
+use batchmaker_manager::{CellTypeConfig, Config, Event, Policy, Stages, StatePlacement, TaskForm};
 
 /// Cell types of one model, later ones with a higher priority.
 pub(crate) fn config(limits: &[u32], workers: u16, max_tasks_to_submit: u32) -> Config {
@@ -22,6 +22,7 @@ pub(crate) fn config(limits: &[u32], workers: u16, max_tasks_to_submit: u32) -> 
         workers,
         lookahead: 0,
         fairness: None,
+        stages: Stages::default(),
         policy: Policy::Cellular,
         max_tasks_to_submit,
         submission_window_ns: None,

@@ -31,7 +31,7 @@ impl Ends {
     pub(super) fn under(policy: Policy) -> Self {
         match policy {
             Policy::Cellular => Self::Alone,
-            Policy::Padded(_) | Policy::Merged(_) => Self::WithItsBatch,
+            Policy::Padded(_) | Policy::Merged(_) | Policy::Staged(_) => Self::WithItsBatch,
         }
     }
 }

@@ -7,7 +7,7 @@ use batchmaker_graph::{
     RowSpec, Rows, RunIndex, SessionId, Sink, SinkTime, SlotId, TaskId, Work, WorkerId,
 };
 use batchmaker_manager::{
-    BatchSizes, CellTypeConfig, CellTypeStatistics, Config, Finished, Outcome, Policy,
+    BatchSizes, CellTypeConfig, CellTypeStatistics, Config, Finished, Outcome, Policy, Stages,
     StatePlacement, TaskForm,
 };
 
@@ -43,6 +43,7 @@ pub(crate) fn config() -> Config {
         workers: 2,
         lookahead: 0,
         fairness: None,
+        stages: Stages::default(),
         policy: Policy::Cellular,
         max_tasks_to_submit: 2,
         submission_window_ns: None,

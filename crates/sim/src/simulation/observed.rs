@@ -125,7 +125,7 @@ impl<'a> ObservedManager<'a> {
     /// least, padding included, and each task, and each step of one, is run once and reported once.
     pub(super) fn steps_to_drain(&self) -> u64 {
         let padded = |graph: &CellGraph| match self.policy {
-            Policy::Cellular | Policy::Merged(_) => 0,
+            Policy::Cellular | Policy::Merged(_) | Policy::Staged(_) => 0,
             Policy::Padded(Padding { width, .. }) => {
                 let longest = graph.runs().iter().map(|run| run.length).max().unwrap_or(0);
                 longest.next_multiple_of(width)

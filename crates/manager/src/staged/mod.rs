@@ -1,0 +1,469 @@
+//! Batches in stages: *DVABatch: Diversity-aware Multi-Entry Multi-Exit Batching for Efficient Processing of DNN Services on GPUs*
+//! (Cui et al., USENIX ATC 2022), for models without recurrence.
+//!
+//! A model is cut into stages ([`crate::Stages`]). A batch has an identity that lives across them, and three operations change it between
+//! stages: *new* makes a batch of waiting requests; *stretch* adds late-comers to the newest one, which waits behind a stage until they have
+//! caught up; *split* lets it go on as smaller batches, which end on their own. Nothing is padded: rows of all members share tasks.
+//!
+//! # How a request travels
+//! [`Event::Arrive`] lets it wait. When the first stage is free and a worker asks for a task, waiting requests become a batch, or are added
+//! to one (`pipeline`, on the paper's batch table in `batch_table` and its executors with buffer pairs in `stage_executors`). The worker
+//! takes the part of a batch that can begin at the latest stage, and runs its tasks (`stage_tasks`). When the last of them is complete, the
+//! part goes on, waits for others of its batch, or ends.
+//!
+//! A request that is given up keeps its place in its batch, but no more of its nodes run.
+
+mod batch_table;
+mod pipeline;
+mod stage_executors;
+mod stage_tasks;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use batchmaker_graph::{
+    BatchedTask, CellGraph, CellTypeId, Item, ModelId, RequestId, Run, TaskId, Work, WorkerId,
+};
+
+use crate::batching::Batching;
+use crate::config::{CellTypeConfig, Config, Staging, StatePlacement};
+use crate::counters::BatchCounters;
+use crate::discarded::Discarded;
+use crate::event::{Event, Failure, Finished, Outcome};
+use crate::live_requests::{Arrival, LiveRequests};
+use crate::stages::Stages;
+
+use pipeline::Pipeline;
+use stage_tasks::{StageTask, stage_tasks};
+
+/// The policy of DVABatch.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    now: u64,
+    staging: Staging,
+    stages: Stages,
+    state_placement: StatePlacement,
+    cells: Vec<Cell>,
+    workers: Vec<Worker>,
+    requests: LiveRequests<InStages>,
+    /// The requests that are in no batch yet: those of the least place first.
+    waiting: BTreeMap<Place, RequestId>,
+    arrivals: u64,
+    pipeline: Pipeline,
+    /// For each stage, what runs there.
+    running: Vec<Option<Running>>,
+    /// Whether tasks may hold nodes of requests that were given up.
+    has_given_up: bool,
+}
+
+/// The priority of a request, 1 first, and its number among all that arrived.
+type Place = (u32, u64);
+
+#[derive(Debug)]
+struct InStages {
+    place: Place,
+    /// The tasks in flight that hold nodes of it.
+    tasks: u32,
+}
+
+#[derive(Debug)]
+struct Cell {
+    config: CellTypeConfig,
+    /// The most rows of a task.
+    limit: u32,
+    counters: BatchCounters,
+    /// The number of runs of waiting requests.
+    waiting: usize,
+}
+
+#[derive(Debug, Default)]
+struct Worker {
+    is_down: bool,
+    last_task: u64,
+    /// The stage whose part it runs.
+    stage: Option<usize>,
+    /// The tasks that are submitted and not complete, with the requests whose nodes they hold.
+    in_flight: VecDeque<(TaskId, Vec<RequestId>)>,
+}
+
+/// A part of a batch at its stage.
+#[derive(Debug)]
+struct Running {
+    /// The worker that runs it; none if it was lost.
+    worker: Option<WorkerId>,
+    /// The tasks that are not submitted yet.
+    tasks: VecDeque<StageTask>,
+}
+
+impl Staged {
+    pub(crate) fn new(config: &Config, staging: Staging) -> Self {
+        assert!(staging.batch_max > 0 && staging.active_max > 0, "batches of nothing");
+        let cells = config.cell_types.len();
+        assert_eq!(config.stages.cell_types(), cells, "each cell type has a stage");
+        let cell = |config: &CellTypeConfig| Cell {
+            limit: config.sizes_with_max(config.batch_sizes.max).max,
+            config: config.clone(),
+            counters: BatchCounters::default(),
+            waiting: 0,
+        };
+        Self {
+            now: 0,
+            state_placement: config.state_placement,
+            cells: config.cell_types.iter().map(cell).collect(),
+            workers: (0..config.workers).map(|_| Worker::default()).collect(),
+            requests: LiveRequests::default(),
+            waiting: BTreeMap::new(),
+            arrivals: 0,
+            pipeline: Pipeline::new(staging, config.stages.clone()),
+            running: (0..config.stages.count()).map(|_| None).collect(),
+            stages: config.stages.clone(),
+            has_given_up: false,
+            staging,
+        }
+    }
+
+    fn arrive(&mut self, priority: u32, mut arrival: Arrival<InStages>) {
+        let place = (if priority == 0 { u32::MAX } else { priority }, self.arrivals);
+        self.arrivals += 1;
+        arrival.of_policy.place = place;
+        for run in arrival.graph.runs() {
+            self.cells[run.cell_type.index()].waiting += 1;
+        }
+        self.waiting.insert(place, arrival.id);
+        self.requests.insert(self.now, arrival);
+        self.expire(self.now);
+    }
+
+    /// Gives up the requests whose deadlines are reached.
+    fn expire(&mut self, now: u64) {
+        self.now = now;
+        while let Some(request) = self.requests.take_overdue(now) {
+            self.give_up(request, Outcome::TimedOut);
+        }
+    }
+
+    /// When the time for others to come is over: a batch may be made of those that wait.
+    fn window_end_ns(&self) -> Option<u64> {
+        let arrived = |id: &RequestId| self.requests.get(*id).map(|request| request.arrived_ns);
+        let oldest = self.waiting.values().filter_map(arrived).min()?;
+        Some(oldest + self.staging.window_ns)
+    }
+
+    /// Whether those that wait may become a batch, or be added to one.
+    fn may_admit(&self) -> bool {
+        let is_full = self.waiting.len() >= self.staging.batch_max as usize;
+        let is_time = || self.window_end_ns().is_some_and(|end_ns| end_ns <= self.now);
+        self.pipeline.is_open() && self.pipeline.room() > 0 && (is_full || is_time())
+    }
+
+    /// Lets waiting requests into the first stage, if it is free: into the newest batch, or a new one.
+    fn admit(&mut self) {
+        if !self.may_admit() {
+            return;
+        }
+        match self.pipeline.stretchable(self.now) {
+            Some(room) => self.stretch(room),
+            None => {
+                let members = self.take_waiting(self.pipeline.room());
+                self.pipeline.create(self.now, members);
+            }
+        }
+    }
+
+    fn stretch(&mut self, room: u32) {
+        let members = self.take_waiting(room);
+        if !members.is_empty() {
+            self.pipeline.stretch(members);
+        }
+    }
+
+    fn take_waiting(&mut self, count: u32) -> Vec<RequestId> {
+        let ids: Vec<RequestId> = self.waiting.values().take(count as usize).copied().collect();
+        for &id in &ids {
+            self.leave_waiting(id);
+            let request = self.requests.get_mut(id).expect("a waiting request is in flight");
+            request.batched_ns = Some(self.now);
+        }
+        ids
+    }
+
+    fn leave_waiting(&mut self, id: RequestId) {
+        let request = self.requests.get(id).expect("a waiting request is in flight");
+        self.waiting.remove(&request.of_policy.place);
+        for run in request.graph.runs() {
+            self.cells[run.cell_type.index()].waiting -= 1;
+        }
+    }
+
+    fn is_live(&self, id: RequestId) -> bool {
+        self.requests.get(id).is_some_and(|request| request.ending.is_none())
+    }
+
+    /// The members that were not given up, with their graphs.
+    fn graphs<'a>(
+        &'a self,
+        members: &'a [RequestId],
+    ) -> impl Iterator<Item = (RequestId, &'a CellGraph)> {
+        let known = members.iter().filter_map(|&id| self.requests.get(id));
+        let live = known.filter(|request| request.ending.is_none());
+        live.map(|request| (request.id, &*request.graph))
+    }
+
+    /// Begins a part of a batch, which `worker` runs. Returns whether there was one.
+    fn begin(&mut self, worker: WorkerId) -> bool {
+        let Some((stage, members)) = self.pipeline.parts().next() else { return false };
+        let limit = |of: CellTypeId| self.cells[of.index()].limit;
+        let tasks = stage_tasks(&self.stages, stage, self.graphs(members), limit);
+        self.pipeline.begin(stage);
+        self.running[stage] = Some(Running { worker: Some(worker), tasks });
+        self.workers[worker.index()].stage = Some(stage);
+        true
+    }
+
+    /// The next task of the stage that `worker` runs.
+    fn next_of_stage(&mut self, worker: WorkerId, stage: usize) -> Option<BatchedTask> {
+        let running = self.running[stage].as_mut().expect("a worker runs a part at its stage");
+        let StageTask { cell_type, items } = running.tasks.pop_front()?;
+        let mut holders: Vec<RequestId> = items.iter().map(|item| item.request).collect();
+        holders.dedup();
+        for &holder in &holders {
+            self.requests.get_mut(holder).expect("a live request").of_policy.tasks += 1;
+        }
+        let rows: u32 = items.iter().map(|item| item.count).sum();
+        self.cells[cell_type.index()].counters.count(1, rows as usize, 0);
+        let state = &mut self.workers[worker.index()];
+        state.last_task += 1;
+        let id = TaskId(state.last_task);
+        state.in_flight.push_back((id, holders));
+        Some(BatchedTask { id, worker, cell_type, work: Work::Rows(items) })
+    }
+
+    /// Lets parts go on that have nothing more to run at their stage.
+    fn settle(&mut self) {
+        if std::mem::take(&mut self.has_given_up) {
+            let requests = &self.requests;
+            let is_live = |item: &Item| {
+                requests.get(item.request).is_some_and(|request| request.ending.is_none())
+            };
+            for running in self.running.iter_mut().flatten() {
+                running.tasks.iter_mut().for_each(|task| task.items.retain(is_live));
+                running.tasks.retain(|task| !task.items.is_empty());
+            }
+        }
+        while self.end_a_stage() || self.skip_a_part() {}
+    }
+
+    /// Ends a part of which all tasks are complete. Returns whether there was one.
+    fn end_a_stage(&mut self) -> bool {
+        let is_over = |running: &Option<Running>| {
+            let Some(Running { worker, tasks }) = running else { return false };
+            let of_worker = worker.map(|worker| &self.workers[worker.index()]);
+            tasks.is_empty() && of_worker.is_none_or(|worker| worker.in_flight.is_empty())
+        };
+        let Some(stage) = self.running.iter().rposition(is_over) else { return false };
+        let worker = self.running[stage].take().and_then(|running| running.worker);
+        if let Some(worker) = worker {
+            self.workers[worker.index()].stage = None;
+        }
+        self.go_on(stage);
+        true
+    }
+
+    /// Lets a part go on that has nothing to run at its stage. Returns whether there was one.
+    fn skip_a_part(&mut self) -> bool {
+        let has_none = |&(stage, members): &(usize, &[RequestId])| {
+            let mut graphs = self.graphs(members).map(|(_, graph)| graph);
+            let is_there = |run: &Run| self.stages.of(run.cell_type) == stage;
+            !graphs.any(|graph| graph.runs().iter().any(is_there))
+        };
+        let Some((stage, _)) = self.pipeline.parts().find(has_none) else { return false };
+        self.pipeline.begin(stage);
+        self.go_on(stage);
+        true
+    }
+
+    /// The part at `stage` goes on, is stretched, or ends.
+    fn go_on(&mut self, stage: usize) {
+        // Late-comers are let in before the batch goes on without them.
+        if let Some(room) = self.pipeline.room_behind(stage, self.now) {
+            self.stretch(room);
+        }
+        for id in self.pipeline.complete(stage) {
+            if self.is_live(id) {
+                self.requests.finish(self.now, id);
+            }
+        }
+    }
+
+    fn task_over(&mut self, worker: WorkerId, task: TaskId, failure: Option<Failure>) {
+        let done = self.workers[worker.index()].in_flight.pop_front();
+        let (id, holders) =
+            done.unwrap_or_else(|| panic!("{worker} completed {task} with none in flight"));
+        assert_eq!(id, task, "{worker} completed a task out of order");
+        self.let_go(holders, failure);
+    }
+
+    /// Takes note that a task is over which held nodes of these requests.
+    fn let_go(&mut self, holders: Vec<RequestId>, failure: Option<Failure>) {
+        for id in holders {
+            if let Some(failure) = &failure {
+                self.requests.give_up(id, Outcome::Failed(failure.clone()));
+                self.has_given_up = true;
+            }
+            let request = self.requests.get_mut(id).expect("a request ends after its tasks");
+            request.of_policy.tasks -= 1;
+            self.finish_if_given_up(id);
+        }
+    }
+
+    fn give_up(&mut self, id: RequestId, outcome: Outcome) {
+        if self.requests.get(id).is_some_and(|request| request.batched_ns.is_none()) {
+            self.leave_waiting(id);
+        }
+        self.requests.give_up(id, outcome);
+        self.has_given_up = true;
+        self.finish_if_given_up(id);
+    }
+
+    fn finish_if_given_up(&mut self, id: RequestId) {
+        let request = self.requests.get(id);
+        if request.is_some_and(|request| request.ending.is_some() && request.of_policy.tasks == 0) {
+            self.requests.finish(self.now, id);
+        }
+    }
+
+    fn worker_down(&mut self, worker: WorkerId, reason: Arc<str>) {
+        let lost = Failure::WorkerLost(reason);
+        let state = &mut self.workers[worker.index()];
+        state.is_down = true;
+        let in_flight = std::mem::take(&mut state.in_flight);
+        if let Some(stage) = state.stage.take() {
+            let running = self.running[stage].as_mut().expect("a worker runs a part at its stage");
+            running.worker = None;
+        }
+        if self.state_placement == StatePlacement::PerWorker {
+            // Any of them may have values there.
+            for id in self.requests.batched() {
+                self.give_up(id, Outcome::Failed(lost.clone()));
+            }
+        }
+        for (_, holders) in in_flight {
+            self.let_go(holders, Some(lost.clone()));
+        }
+    }
+
+    /// A stage whose worker was lost before it had run all tasks.
+    fn orphaned(&self) -> Option<usize> {
+        let is_orphaned = |running: &Option<Running>| {
+            running.as_ref().is_some_and(|running| running.worker.is_none())
+        };
+        self.running.iter().rposition(is_orphaned)
+    }
+}
+
+impl Batching for Staged {
+    fn handle(&mut self, now: u64, event: Event) {
+        self.expire(now);
+        match event {
+            Event::Arrive { request, priority, deadline_ns, graph, session, .. } => {
+                assert!(session.is_none(), "a batch in stages has no chunk of a session");
+                let of_policy = InStages { place: (0, 0), tasks: 0 };
+                let arrival = Arrival { id: request, graph, deadline_ns, of_policy };
+                self.arrive(priority, arrival);
+            }
+            Event::EndSession { session } => unreachable!("{session:?} never began"),
+            Event::Progress { .. } | Event::EndOfSequence { .. } => {}
+            Event::Complete { worker, task } => self.task_over(worker, task, None),
+            Event::TaskFailed { worker, task, reason } => {
+                self.task_over(worker, task, Some(Failure::Task(reason)));
+            }
+            Event::Cancel { request } => self.give_up(request, Outcome::Cancelled),
+            Event::Limits { batch_max, .. } => {
+                for (cell, max) in self.cells.iter_mut().zip(batch_max) {
+                    cell.limit = cell.config.sizes_with_max(max).max;
+                }
+            }
+            Event::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
+            Event::WorkerDown { worker, reason } => self.worker_down(worker, reason),
+        }
+        self.settle();
+    }
+
+    fn advance(&mut self, now: u64) {
+        self.expire(now);
+        self.settle();
+    }
+
+    fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask> {
+        if self.workers[worker.index()].is_down {
+            return None;
+        }
+        if self.workers[worker.index()].stage.is_none() {
+            if let Some(stage) = self.orphaned() {
+                self.running[stage].as_mut().expect("it is there").worker = Some(worker);
+                self.workers[worker.index()].stage = Some(stage);
+            } else {
+                // The part that is furthest goes first.
+                if self.pipeline.parts().next().is_none() {
+                    self.admit();
+                }
+                if !self.begin(worker) {
+                    return None;
+                }
+            }
+        }
+        let stage = self.workers[worker.index()].stage?;
+        self.next_of_stage(worker, stage)
+    }
+
+    fn finished(&mut self) -> &mut Vec<Finished> {
+        &mut self.requests.finished
+    }
+
+    fn take_discarded(&mut self) -> Discarded {
+        std::mem::take(&mut self.requests.discarded)
+    }
+
+    fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    fn is_busy(&self, worker: WorkerId) -> bool {
+        !self.workers[worker.index()].in_flight.is_empty()
+    }
+
+    fn has_work_for(&self, worker: WorkerId) -> bool {
+        let state = &self.workers[worker.index()];
+        let may_begin = || {
+            self.orphaned().is_some() || self.pipeline.parts().next().is_some() || self.may_admit()
+        };
+        !state.is_down
+            && match state.stage {
+                Some(stage) => {
+                    self.running[stage].as_ref().is_some_and(|running| !running.tasks.is_empty())
+                }
+                None => may_begin(),
+            }
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        let window = self.window_end_ns().filter(|&end_ns| end_ns > self.now);
+        self.requests.next_deadline().into_iter().chain(window).min()
+    }
+
+    fn counters(&self, cell_type: CellTypeId) -> &BatchCounters {
+        &self.cells[cell_type.index()].counters
+    }
+
+    fn worker_ns(&self, _model: ModelId) -> Option<u64> {
+        None
+    }
+
+    fn slots_in_use(&self, _cell_type: CellTypeId) -> usize {
+        0
+    }
+
+    fn waiting(&self, cell_type: CellTypeId) -> usize {
+        self.cells[cell_type.index()].waiting
+    }
+}
