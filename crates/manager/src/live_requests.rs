@@ -82,10 +82,10 @@ impl<T> LiveRequests<T> {
         self.requests.get_mut(id.index as usize)?.as_mut().filter(|request| request.id == id)
     }
 
-    /// The requests that are in batches.
-    pub(crate) fn batched(&self) -> Vec<RequestId> {
+    /// The requests in flight that are as `is_one` says.
+    pub(crate) fn those(&self, is_one: impl Fn(&LiveRequest<T>) -> bool) -> Vec<RequestId> {
         let live = self.requests.iter().flatten();
-        live.filter(|request| request.batched_ns.is_some()).map(|request| request.id).collect()
+        live.filter(|request| is_one(request)).map(|request| request.id).collect()
     }
 
     /// The number of requests in flight.

@@ -3,14 +3,14 @@
 //!
 //! One seed draws a scenario: the policy, workers, lookahead, cell types with their limits, bounds
 //! and costs, models, arrivals, lengths, sessions, cancellations, lost workers, failing and slow
-//! tasks, steps that are reported before their task is over, rows that are read as they come. Some scenarios
+//! tasks, steps that are reported before their task is over, rows that are read as they come. Some have models in stages. Some
 //! have clients that send one request after the other for long, so that whoever starves is noticed. A
 //! **safety** phase with all of that is followed by a **liveness** phase, in which nothing arrives,
 //! nothing goes wrong, and everything must drain within a bounded number of steps. The same seed
 //! plays the same run, event for event.
 //!
 //! # The files
-//! - `scenario` draws a scenario from its seed, with `graphs`, `trees`, `session_plan` and `rng`.
+//! - `scenario` draws a scenario from its seed, with `graphs`, `trees`, `stages`, `session_plan` and `rng`.
 //! - `simulation` plays it. `observation` is what it sees of the manager, `ledger` keeps the books of
 //!   that, and `checkers` hold the rules.
 //! - `oracle` evaluates a request alone; `sessions` keeps the clients' side of sessions.
@@ -44,6 +44,7 @@ mod scenario;
 mod session_plan;
 mod sessions;
 mod simulation;
+mod stages;
 mod trace;
 mod trees;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use batchmaker_graph::{CellTypeId, ModelId, ModelPriority, RunKind, WorkerId};
+use batchmaker_graph::{CellGraph, CellTypeId, ModelId, ModelPriority, RunKind, WorkerId};
 use batchmaker_manager::{
     BatchSizes, CellTypeConfig, Config, Fairness, Merging, PadTo, Padding, Policy, Stages,
     StatePlacement, TaskForm,
@@ -14,6 +14,7 @@ use crate::checkers::Load;
 use crate::graphs::{CellShape, Layout, Model};
 use crate::rng::Rng;
 use crate::session_plan::{self, SessionPlan};
+use crate::stages::{self, StagedModel};
 
 /// Separates the draw of the policy, so that a seed's workload is the same under each.
 const POLICY_STREAM: u64 = 0x5bd1_e995_0000_0000;
@@ -42,6 +43,9 @@ const LOAD_STREAM: u64 = 0xa24b_aed4_0000_0000;
 /// Separates the draws of steps that are reported before their task is over, and of rows that are read
 /// then.
 const PROGRESS_STREAM: u64 = 0x4cf5_ad43_0000_0000;
+
+/// Separates the draws of scenarios in stages.
+const STAGES_STREAM: u64 = 0x165f_35d9_0000_0000;
 
 /// A simulation's machine, workload and faults, drawn from one seed.
 #[derive(Clone, Debug)]
@@ -133,6 +137,10 @@ impl Scenario {
         let mut fairness_rng = Rng::new(seed ^ FAIRNESS_STREAM);
         if fairness_rng.chance(8) {
             return Self::saturated(&mut fairness_rng);
+        }
+        let mut stages_rng = Rng::new(seed ^ STAGES_STREAM);
+        if stages_rng.chance(15) {
+            return Self::in_stages(&mut stages_rng);
         }
         let mut rng = Rng::new(seed);
         let cells = cells(&mut rng);
@@ -284,6 +292,39 @@ impl Scenario {
             rng,
             progress_rng,
         }
+    }
+
+    /// Models without recurrence, whose batches run in stages.
+    fn in_stages(rng: &mut Rng) -> Self {
+        let count = rng.within(1..=8) as u32;
+        let kind = RunKind::Rows;
+        let cells = (0..count).map(|id| CellShape { id: CellTypeId(id), kind, states: 0 });
+        let cells: Vec<CellShape> = cells.collect();
+        let models = (0..rng.within(1..=2) as u32).map(ModelId);
+        let models: Vec<_> = models.map(|id| StagedModel::draw(id, count, rng)).collect();
+        let mut manager = Config {
+            stages: stages::stages(count, rng),
+            policy: Policy::Staged(stages::staging(rng)),
+            ..manager(&cells, models.len(), rng)
+        };
+        bound(&mut manager, &cells, &[], rng);
+        let device = device(&manager, rng);
+        let unfold = |length_max, rng: &mut Rng| {
+            let model = rng.pick(&models);
+            (model.id, model.unfold(rng.log_within(1..=length_max) as u32))
+        };
+        let mut arrivals = arrivals_of(unfold, rng);
+        let last_ns = arrivals.last().map_or(0, |arrival| arrival.time_ns);
+        let calm_ns = last_ns + rng.within(0..=work_ns(&arrivals, &device));
+        set_deadlines(&mut arrivals, &mut [], calm_ns, rng);
+        let has_faults = rng.chance(80);
+        let faults = match has_faults {
+            true => faults(calm_ns, arrivals.len(), manager.workers, rng),
+            false => Vec::new(),
+        };
+        let disturbances = disturbances(has_faults, rng);
+        let undisturbed = Self::undisturbed(manager, device, arrivals, calm_ns, rng);
+        Self { faults, disturbances, ..undisturbed }
     }
 
     /// Two or three models with shares and no cell type in common, all of whose requests come before
@@ -473,6 +514,21 @@ fn device(manager: &Config, rng: &mut Rng) -> VirtualConfig {
 }
 
 fn arrivals(models: &[Model], rng: &mut Rng) -> Vec<Arrival> {
+    let unfold = |length_max, rng: &mut Rng| {
+        let model = rng.pick(models);
+        let length = rng.log_within(1..=length_max) as u32;
+        let sequences = if rng.chance(75) { 1 } else { rng.within(2..=4) as u32 };
+        let layout = *rng.pick(&[Layout::TimeFirst, Layout::SequenceFirst]);
+        (model.id, model.unfold(length, sequences, layout, rng))
+    };
+    arrivals_of(unfold, rng)
+}
+
+/// Requests whose graphs `unfold` draws, of about as many steps as it is told at most.
+fn arrivals_of(
+    unfold: impl Fn(u64, &mut Rng) -> (ModelId, CellGraph),
+    rng: &mut Rng,
+) -> Vec<Arrival> {
     let gap_ns_max = rng.log_within(1_000..=2_000_000);
     let burst_percent = *rng.pick(&[0, 20, 80, 100]);
     let has_priorities = rng.chance(30);
@@ -482,13 +538,9 @@ fn arrivals(models: &[Model], rng: &mut Rng) -> Vec<Arrival> {
         if !rng.chance(burst_percent) {
             time_ns += rng.within(0..=gap_ns_max);
         }
-        let model = rng.pick(models);
-        let length = rng.log_within(1..=length_max) as u32;
-        let sequences = if rng.chance(75) { 1 } else { rng.within(2..=4) as u32 };
-        let layout = *rng.pick(&[Layout::TimeFirst, Layout::SequenceFirst]);
-        let graph = Arc::new(model.unfold(length, sequences, layout, rng));
+        let (model, graph) = unfold(length_max, rng);
         let priority = if has_priorities { rng.within(0..=3) as u32 } else { 0 };
-        Arrival { time_ns, model: model.id, priority, allowed_ns: None, graph }
+        Arrival { time_ns, model, priority, allowed_ns: None, graph: Arc::new(graph) }
     });
     arrivals.collect()
 }

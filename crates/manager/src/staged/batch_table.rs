@@ -32,7 +32,7 @@ pub(super) enum Completed {
     /// The part goes on to the next stage, merged with those that waited for it.
     GoesOn(Part),
     /// The stage was the last one. A batch whose members have all completed it is no longer in the table.
-    Ends(Vec<RequestId>),
+    Ends,
 }
 
 /// The batches in flight.
@@ -141,11 +141,10 @@ impl BatchTable {
         assert_eq!(row.completed[stage], part.members.start, "a part overtook another");
         row.completed[stage] = part.members.end;
         if is_last {
-            let ended = row.members[as_indices(&part.members)].to_vec();
             if row.completed[stage] == row.len() {
                 self.rows.remove(&part.batch);
             }
-            return Completed::Ends(ended);
+            return Completed::Ends;
         }
         if row.completed[stage] < row.len() {
             return Completed::WaitsForOthers;
@@ -208,7 +207,7 @@ mod tests {
         let second = table.create(20, requests(1..2), true);
         assert_eq!(table.stretchable(), Some((second.batch, 20)));
         let second = through(&mut table, second, 0..1);
-        assert_eq!(table.complete(1, &second), Completed::Ends(requests(1..2)));
+        assert_eq!(table.complete(1, &second), Completed::Ends);
         assert_eq!(table.stretchable(), None, "the first is not the newest, though it is alone");
     }
 
@@ -225,7 +224,7 @@ mod tests {
         for (part, members) in parts.into_iter().zip([4..5, 5..8]) {
             let part = through(&mut table, part, 1..2);
             assert_eq!(table.members(&part), requests(members.clone()));
-            assert_eq!(table.complete(2, &part), Completed::Ends(requests(members)));
+            assert_eq!(table.complete(2, &part), Completed::Ends);
         }
     }
 
@@ -243,6 +242,6 @@ mod tests {
         assert_eq!(late, Part { batch, members: 2..4 });
         let merged = through(&mut table, late, 2..3);
         assert_eq!(merged, Part { batch, members: 0..4 }, "one merged item");
-        assert_eq!(table.complete(3, &merged), Completed::Ends(requests(0..4)));
+        assert_eq!(table.complete(3, &merged), Completed::Ends);
     }
 }

@@ -9,9 +9,10 @@
 //! [`Event::Arrive`] lets it wait. When the first stage is free and a worker asks for a task, waiting requests become a batch, or are added
 //! to one (`pipeline`, on the paper's batch table in `batch_table` and its executors with buffer pairs in `stage_executors`). The worker
 //! takes the part of a batch that can begin at the latest stage, and runs its tasks (`stage_tasks`). When the last of them is complete, the
-//! part goes on, waits for others of its batch, or ends.
+//! part goes on, waits for others of its batch, or is over.
 //!
-//! A request that is given up keeps its place in its batch, but no more of its nodes run.
+//! A request is answered when its last node is complete, whatever its batch still has to do. It keeps its place in the batch, as does one that is
+//! given up, of which no more nodes run.
 
 mod batch_table;
 mod pipeline;
@@ -30,7 +31,7 @@ use crate::config::{CellTypeConfig, Config, Staging, StatePlacement};
 use crate::counters::BatchCounters;
 use crate::discarded::Discarded;
 use crate::event::{Event, Failure, Finished, Outcome};
-use crate::live_requests::{Arrival, LiveRequests};
+use crate::live_requests::{Arrival, LiveRequest, LiveRequests};
 use crate::stages::Stages;
 
 use pipeline::Pipeline;
@@ -59,11 +60,15 @@ pub(crate) struct Staged {
 /// The priority of a request, 1 first, and its number among all that arrived.
 type Place = (u32, u64);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct InStages {
     place: Place,
     /// The tasks in flight that hold nodes of it.
     tasks: u32,
+    /// The number of its nodes that are not complete.
+    nodes: u64,
+    /// The workers that were given nodes of it, as bits.
+    workers: u64,
 }
 
 #[derive(Debug)]
@@ -82,8 +87,8 @@ struct Worker {
     last_task: u64,
     /// The stage whose part it runs.
     stage: Option<usize>,
-    /// The tasks that are submitted and not complete, with the requests whose nodes they hold.
-    in_flight: VecDeque<(TaskId, Vec<RequestId>)>,
+    /// The tasks that are submitted and not complete, with the requests of which they hold nodes, and how many.
+    in_flight: VecDeque<(TaskId, Vec<(RequestId, u32)>)>,
 }
 
 /// A part of a batch at its stage.
@@ -195,10 +200,6 @@ impl Staged {
         }
     }
 
-    fn is_live(&self, id: RequestId) -> bool {
-        self.requests.get(id).is_some_and(|request| request.ending.is_none())
-    }
-
     /// The members that were not given up, with their graphs.
     fn graphs<'a>(
         &'a self,
@@ -224,10 +225,11 @@ impl Staged {
     fn next_of_stage(&mut self, worker: WorkerId, stage: usize) -> Option<BatchedTask> {
         let running = self.running[stage].as_mut().expect("a worker runs a part at its stage");
         let StageTask { cell_type, items } = running.tasks.pop_front()?;
-        let mut holders: Vec<RequestId> = items.iter().map(|item| item.request).collect();
-        holders.dedup();
-        for &holder in &holders {
-            self.requests.get_mut(holder).expect("a live request").of_policy.tasks += 1;
+        let holders: Vec<_> = items.iter().map(|item| (item.request, item.count)).collect();
+        for &(holder, _) in &holders {
+            let of_holder = self.requests.get_mut(holder).expect("a live request");
+            of_holder.of_policy.tasks += 1;
+            of_holder.of_policy.workers |= 1 << worker.0;
         }
         let rows: u32 = items.iter().map(|item| item.count).sum();
         self.cells[cell_type.index()].counters.count(1, rows as usize, 0);
@@ -288,11 +290,7 @@ impl Staged {
         if let Some(room) = self.pipeline.room_behind(stage, self.now) {
             self.stretch(room);
         }
-        for id in self.pipeline.complete(stage) {
-            if self.is_live(id) {
-                self.requests.finish(self.now, id);
-            }
-        }
+        self.pipeline.complete(stage);
     }
 
     fn task_over(&mut self, worker: WorkerId, task: TaskId, failure: Option<Failure>) {
@@ -304,16 +302,22 @@ impl Staged {
     }
 
     /// Takes note that a task is over which held nodes of these requests.
-    fn let_go(&mut self, holders: Vec<RequestId>, failure: Option<Failure>) {
-        for id in holders {
-            if let Some(failure) = &failure {
-                self.requests.give_up(id, Outcome::Failed(failure.clone()));
-                self.has_given_up = true;
+    fn let_go(&mut self, holders: Vec<(RequestId, u32)>, failure: Option<Failure>) {
+        for (id, nodes) in holders {
+            match &failure {
+                Some(failure) => self.requests.give_up(id, Outcome::Failed(failure.clone())),
+                None => self.complete_nodes(id, nodes),
             }
+            self.has_given_up |= failure.is_some();
             let request = self.requests.get_mut(id).expect("a request ends after its tasks");
             request.of_policy.tasks -= 1;
-            self.finish_if_given_up(id);
+            self.finish_if_over(id);
         }
+    }
+
+    fn complete_nodes(&mut self, id: RequestId, nodes: u32) {
+        let request = self.requests.get_mut(id).expect("a request ends after its tasks");
+        request.of_policy.nodes -= u64::from(nodes);
     }
 
     fn give_up(&mut self, id: RequestId, outcome: Outcome) {
@@ -322,12 +326,14 @@ impl Staged {
         }
         self.requests.give_up(id, outcome);
         self.has_given_up = true;
-        self.finish_if_given_up(id);
+        self.finish_if_over(id);
     }
 
-    fn finish_if_given_up(&mut self, id: RequestId) {
-        let request = self.requests.get(id);
-        if request.is_some_and(|request| request.ending.is_some() && request.of_policy.tasks == 0) {
+    /// Ends a request that has no nodes left to run, or was given up, once no task holds nodes of it.
+    fn finish_if_over(&mut self, id: RequestId) {
+        let Some(request) = self.requests.get(id) else { return };
+        let is_over = request.ending.is_some() || request.of_policy.nodes == 0;
+        if is_over && request.of_policy.tasks == 0 {
             self.requests.finish(self.now, id);
         }
     }
@@ -342,8 +348,10 @@ impl Staged {
             running.worker = None;
         }
         if self.state_placement == StatePlacement::PerWorker {
-            // Any of them may have values there.
-            for id in self.requests.batched() {
+            // Values of these are there.
+            let was_there =
+                |request: &LiveRequest<InStages>| request.of_policy.workers & (1 << worker.0) != 0;
+            for id in self.requests.those(was_there) {
                 self.give_up(id, Outcome::Failed(lost.clone()));
             }
         }
@@ -367,7 +375,7 @@ impl Batching for Staged {
         match event {
             Event::Arrive { request, priority, deadline_ns, graph, session, .. } => {
                 assert!(session.is_none(), "a batch in stages has no chunk of a session");
-                let of_policy = InStages { place: (0, 0), tasks: 0 };
+                let of_policy = InStages { nodes: graph.nodes(), ..InStages::default() };
                 let arrival = Arrival { id: request, graph, deadline_ns, of_policy };
                 self.arrive(priority, arrival);
             }

@@ -150,15 +150,14 @@ impl Pipeline {
         self.taken[stage].as_mut().expect("an executor works on a part").has_begun = true;
     }
 
-    /// A stage is done with its part. Returns the members that have completed the last stage.
-    pub(super) fn complete(&mut self, stage: usize) -> Vec<RequestId> {
+    /// A stage is done with its part.
+    pub(super) fn complete(&mut self, stage: usize) {
         let Taken { part, .. } = self.taken[stage].take().expect("a stage completes a part");
         let ExecutorState::Working { pair } = self.executors.state(stage) else {
             unreachable!("an executor works on what has begun")
         };
         let completed = self.table.complete(stage, &part);
         let mut input = self.input_after(stage, part.batch);
-        let mut ended = Vec::new();
         match completed {
             Completed::WaitsForOthers => {
                 let of_first = *self.waiting.entry((part.batch, stage)).or_insert(pair);
@@ -173,14 +172,10 @@ impl Pipeline {
                 }
                 self.go_on(stage + 1, next, of_first.unwrap_or(pair));
             }
-            Completed::Ends(members) => {
-                self.members -= members.len() as u32;
-                ended = members;
-            }
+            Completed::Ends => self.members -= part.len(),
         }
         self.executors.complete(stage, input);
         self.take_parts();
-        ended
     }
 
     /// What becomes of the input of a part that `stage` is done with.

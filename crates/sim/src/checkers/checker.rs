@@ -30,8 +30,8 @@ impl Ends {
     /// When requests end under `policy`.
     pub(super) fn under(policy: Policy) -> Self {
         match policy {
-            Policy::Cellular => Self::Alone,
-            Policy::Padded(_) | Policy::Merged(_) | Policy::Staged(_) => Self::WithItsBatch,
+            Policy::Cellular | Policy::Staged(_) => Self::Alone,
+            Policy::Padded(_) | Policy::Merged(_) => Self::WithItsBatch,
         }
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn of(config: &Config, costs: Option<&[CellCost]>, load: Load) -> Vec
         Box::new(batches::Batches::new(config)),
         Box::new(slots::Slots::new(config, ends)),
         Box::new(answers::Answers::new(ends)),
-        Box::new(deadlines::Deadlines),
+        Box::new(deadlines::Deadlines::new(config.policy)),
     ];
     if config.policy == Policy::Cellular {
         checkers.push(Box::new(queue_order::QueueOrder::new(config)));

@@ -56,6 +56,8 @@ pub(crate) struct Simulation<'a> {
     reports: Reports,
     streams: Streams,
     sabotage: Sabotage,
+    /// When the manager asked to be woken last.
+    wakes_ns: Option<u64>,
     rng: Rng,
     progress_rng: Rng,
     summary: Summary,
@@ -79,6 +81,7 @@ impl<'a> Simulation<'a> {
             reports: Reports::new(usize::from(config.workers)),
             streams: Streams::default(),
             sabotage,
+            wakes_ns: None,
             rng: scenario.rng.clone(),
             progress_rng: scenario.progress_rng.clone(),
             summary: Summary { seeds: 1, ..Summary::default() },
@@ -169,12 +172,23 @@ impl<'a> Simulation<'a> {
         }
         self.ask_all(happening)?;
         self.stream()?;
+        self.wake_later();
         self.observed.settled()
     }
 }
 
 /// Arrivals and faults.
 impl Simulation<'_> {
+    /// Wakes the manager when it asks for that, as it lets requests wait for others. Deadlines are in the agenda from the arrival on.
+    fn wake_later(&mut self) {
+        let is_staged = matches!(self.scenario.manager.policy, Policy::Staged(_));
+        let next_ns = self.observed.manager.next_deadline().filter(|_| is_staged);
+        if let Some(next_ns) = next_ns.filter(|_| next_ns != self.wakes_ns) {
+            self.agenda.enter(next_ns, SimulationEvent::Deadline);
+            self.wakes_ns = Some(next_ns);
+        }
+    }
+
     /// A chunk arrives, unless its session is ending.
     fn arrive_in(&mut self, session: usize, chunk: usize) -> Result<(), Broken> {
         let id = if chunk == 0 {

@@ -137,7 +137,12 @@ impl<'a> ObservedManager<'a> {
             request.runs.iter().map(move |run| u64::from(left(run)))
         });
         let in_flight: usize = self.ledger.workers.iter().map(|worker| worker.tasks.len()).sum();
-        4 * runs.sum::<u64>() + 2 * in_flight as u64
+        // Each request that waits for others may wake the manager once.
+        let waits = match self.policy {
+            Policy::Staged(_) => self.ledger.requests.len() as u64,
+            _ => 0,
+        };
+        4 * runs.sum::<u64>() + 2 * in_flight as u64 + waits
     }
 
     /// Forgets the rosters of a worker that is lost.

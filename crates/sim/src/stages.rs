@@ -1,0 +1,97 @@
+//! Models without recurrence, whose cells are divided into stages.
+
+use batchmaker_graph::{
+    CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, RowSpec, Rows, Sink, SinkTime,
+};
+use batchmaker_manager::{Stages, Staging};
+
+use crate::rng::Rng;
+
+/// A model: cells in their order, each of which reads what cells before it wrote, or the request's input.
+#[derive(Clone, Debug)]
+pub(crate) struct StagedModel {
+    pub(crate) id: ModelId,
+    cells: Vec<StagedCell>,
+}
+
+#[derive(Clone, Debug)]
+struct StagedCell {
+    cell_type: CellTypeId,
+    /// What it reads: 0 is the request's input, others are the cells before.
+    reads: Vec<usize>,
+    /// Whether it has one row a request, and not one a step.
+    is_whole: bool,
+}
+
+impl StagedModel {
+    /// A model of most of `cells` cell types.
+    pub(crate) fn draw(id: ModelId, cells: u32, rng: &mut Rng) -> Self {
+        let mut drawn: Vec<StagedCell> = Vec::new();
+        for cell_type in (0..cells).map(CellTypeId) {
+            if !drawn.is_empty() && rng.chance(15) {
+                continue;
+            }
+            // All calls of a cell have as many inputs.
+            let count = 1 + cell_type.0 as usize % 2;
+            let reads = (0..count).map(|_| rng.index(drawn.len() + 1)).collect();
+            drawn.push(StagedCell { cell_type, reads, is_whole: rng.chance(30) });
+        }
+        Self { id, cells: drawn }
+    }
+
+    /// The graph of a request of `length` steps.
+    pub(crate) fn unfold(&self, length: u32) -> CellGraph {
+        let row = || RowSpec::new(ElementType::F32, [1]);
+        let mut graph = CellGraphBuilder::new();
+        let mut values = vec![(graph.input(row(), length), length)];
+        for cell in &self.cells {
+            let rows = if cell.is_whole { 1 } else { length };
+            let reads = cell.reads.iter().map(|&read| match values[read] {
+                (value, of_value) if of_value == rows => Rows::all(value),
+                (value, of_value) => Rows::listed(
+                    value,
+                    (0..rows).map(|row| row.min(of_value - 1)).collect::<Vec<_>>(),
+                ),
+            });
+            let value = graph.value(row(), rows);
+            let sink = Sink { port: 0, time: SinkTime::Every, rows: Rows::all(value) };
+            graph.rows(cell.cell_type, rows, reads.collect(), vec![sink]);
+            values.push((value, rows));
+        }
+        values[1..].iter().for_each(|&(value, _)| graph.output(value));
+        graph.finish().expect("cells read what is written before")
+    }
+}
+
+/// Divides `cells` cell types into stages, with times of batches.
+pub(crate) fn stages(cells: u32, rng: &mut Rng) -> Stages {
+    let mut stage = 0;
+    let of_cell = |cell| {
+        stage += usize::from(cell > 0 && rng.chance(60));
+        stage
+    };
+    let of_cells: Vec<usize> = (0..cells).map(of_cell).collect();
+    let times = (0..=stage).map(|_| {
+        // From a device that takes all rows at once to one that takes them one by one.
+        let width = *rng.pick(&[1, 4, 64]);
+        let time = |size: u32| (size, 10_000 * u64::from(size.div_ceil(width)));
+        if rng.chance(20) { Vec::new() } else { [1, 2, 4, 8, 16, 32, 64].map(time).into() }
+    });
+    let times = times.collect();
+    Stages::new(of_cells, times)
+}
+
+/// Draws the policy's numbers.
+pub(crate) fn staging(rng: &mut Rng) -> Staging {
+    let mut time_ns =
+        |percent| if rng.chance(percent) { rng.log_within(1_000..=5_000_000) } else { 0 };
+    let (window_ns, stretch_ns) = (time_ns(50), time_ns(70));
+    Staging {
+        pairs: rng.within(1..=4) as u32,
+        batch_max: rng.log_within(1..=64) as u32,
+        active_max: if rng.chance(50) { u32::MAX } else { rng.log_within(1..=100) as u32 },
+        window_ns,
+        stretch_ns,
+        splits: rng.chance(60),
+    }
+}
