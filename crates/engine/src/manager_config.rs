@@ -33,6 +33,12 @@ pub(crate) fn manager_config(
         let text = format!("the policy '{policy}' takes a device without a bound on states");
         return Err(DeviceError::Resources(text));
     }
+    if let Policy::Staged(_) = config.policy {
+        let policy = config.policy;
+        let text =
+            format!("the policy '{policy}' takes models that are cut into stages; there are none");
+        return Err(DeviceError::Resources(text));
+    }
     let mut manager = Config {
         policy: config.policy,
         fairness: config.fairness.clone(),

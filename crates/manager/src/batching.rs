@@ -12,7 +12,7 @@ use crate::event::{Event, Finished};
 pub(crate) trait Batching: std::fmt::Debug + Send {
     /// Takes note of `event`. `now_ns` never runs backwards.
     fn handle(&mut self, now_ns: u64, event: Event);
-    /// Gives up the requests whose deadlines are reached at `now_ns`, which never runs backwards.
+    /// Gives up the requests whose deadlines are reached at `now_ns`, which never runs backwards, and ends waits for others.
     fn advance(&mut self, now_ns: u64);
     fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask>;
     /// The requests that ended and were not taken yet.

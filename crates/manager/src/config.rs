@@ -84,7 +84,9 @@ pub enum Policy {
     /// 7.5): what cellular batching is compared with where padding makes no sense, as for trees.
     Merged(Merging),
     /// Requests share a batch through the stages that their model is cut into ([`Config::stages`]); between stages, others are
-    /// added to a batch, and it is split (DVABatch). No cell of the model has states.
+    /// added to a batch, and it is split (DVABatch). No cell of the models has states, and each request has one
+    /// of the first stage. The rules of [`Config::fairness`] and
+    /// [`Config::lookahead`] have no effect.
     Staged(Staging),
 }
 
@@ -102,8 +104,9 @@ pub struct Staging {
     pub window_ns: u64,
     /// The age from which on a batch is not stretched, the paper's T_comp_wait, in nanoseconds; 0: none is (Policy III).
     pub stretch_ns: u64,
-    /// Whether a batch is split where parts of it take no longer one after the other than the whole, by [`Config::stages`] (Policy II).
-    pub splits: bool,
+    /// A batch is split where its halves, one after the other, take less time than the whole by [`Config::stages`], by this percentage of
+    /// theirs; 0: no more time, as the paper has it (Policy II). None: no batch is split.
+    pub split_margin_percent: Option<u32>,
 }
 
 /// The batches of [`Policy::Merged`].

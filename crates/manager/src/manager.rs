@@ -41,7 +41,8 @@ impl Manager {
     ///
     /// # Panics
     /// If the configuration makes no sense: no worker or more than 64, batches or rounds of nothing, no
-    /// slot at all, bounded slots under another policy than the cellular one, a cell type without a stage under that of stages.
+    /// slot at all, bounded slots under another policy than the cellular one, a cell type without a stage, no buffer pair or batches of nothing under that of
+    /// stages.
     pub fn new(config: Config) -> Self {
         let workers = config.workers;
         for cell in &config.cell_types {
@@ -75,8 +76,8 @@ impl Manager {
         self.batching.handle(self.now, event);
     }
 
-    /// Takes note that it is `now_ns`: gives up the requests whose deadlines are reached. Every event
-    /// does so as well; this is for when [`next_deadline`](Self::next_deadline) has come without any.
+    /// Takes note that it is `now_ns`: gives up the requests whose deadlines are reached, and waits for others no
+    /// longer than [`crate::Staging::window_ns`]. Every event does so as well; this is for when [`next_deadline`](Self::next_deadline) has come without any.
     pub fn advance(&mut self, now_ns: u64) {
         self.now = self.now.max(now_ns);
         self.batching.advance(self.now);
@@ -125,14 +126,14 @@ impl Manager {
 
     /// Whether [`next_task`](Self::next_task), called now, would give `worker` a task: never while
     /// more than [`Config::lookahead`] of its tasks are unfinished, but for the rest of a round. What
-    /// makes it true is an event, or a task given to another worker. It takes time for each cell
+    /// makes it true is an event, a task given to another worker, or the time of [`next_deadline`](Self::next_deadline). It takes time for each cell
     /// type and worker, not for each request.
     pub fn has_work_for(&self, worker: WorkerId) -> bool {
         self.batching.has_work_for(worker)
     }
 
-    /// The earliest deadline of a request in flight, on the clock of [`handle`](Self::handle), in
-    /// nanoseconds. A worker without work sleeps until then at most, and calls
+    /// The earliest deadline of a request in flight, or the end of its wait for others if that is earlier, on the
+    /// clock of [`handle`](Self::handle), in nanoseconds. A worker without work sleeps until then at most, and calls
     /// [`advance`](Self::advance).
     pub fn next_deadline(&self) -> Option<u64> {
         self.batching.next_deadline()

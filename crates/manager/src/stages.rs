@@ -14,10 +14,14 @@ impl Stages {
     /// sizes of batches, ascending, each with the nanoseconds that such a batch takes; empty where they are not known.
     ///
     /// # Panics
-    /// There is no stage, or a cell type's is not among them.
+    /// There is no stage, a cell type's is not among them, or sizes do not rise from 1 or more.
     pub fn new(of_cells: Vec<usize>, times: Vec<Vec<(u32, u64)>>) -> Self {
         assert!(!times.is_empty(), "a model without a stage");
         assert!(of_cells.iter().all(|&stage| stage < times.len()), "a cell of no stage");
+        let rises = |times: &Vec<(u32, u64)>| {
+            times.first().is_none_or(|first| first.0 > 0) && times.is_sorted_by(|a, b| a.0 < b.0)
+        };
+        assert!(times.iter().all(rises), "sizes of batches that do not rise");
         Self { of_cells, times }
     }
 
@@ -27,6 +31,9 @@ impl Stages {
     }
 
     /// The stage of a cell type.
+    ///
+    /// # Panics
+    /// It has none.
     pub fn of(&self, cell_type: CellTypeId) -> usize {
         self.of_cells[cell_type.index()]
     }
@@ -42,18 +49,19 @@ impl Stages {
         self.times[stage..].iter().map(|times| time_ns(times, size)).sum()
     }
 
-    /// The sizes of the parts of a batch of `size` that goes on to `stage` (Policy II): halves, and halves of these, as long as two take no
-    /// longer than the whole.
-    pub(crate) fn split(&self, stage: usize, size: u32) -> Vec<u32> {
+    /// The sizes of the parts of a batch of `size` that goes on to `stage` (Policy II): halves, and halves of these, as long as the whole takes as
+    /// long as two, and `margin_percent` more.
+    pub(crate) fn split(&self, stage: usize, size: u32, margin_percent: u32) -> Vec<u32> {
         let halves = [size / 2, size - size / 2];
         let time = |size| self.remaining_ns(stage, size);
-        let is_worth = |whole: u64, halves: [u64; 2]| whole >= halves[0] + halves[1];
+        let factor = 1.0 + f64::from(margin_percent) / 100.0;
+        let is_worth = |whole: u64, halves: u64| whole as f64 >= factor * halves as f64;
         let times = (time(size), time(halves[0]), time(halves[1]));
         match times {
             (Some(whole), Some(first), Some(second))
-                if size > 1 && is_worth(whole, [first, second]) =>
+                if size > 1 && is_worth(whole, first + second) =>
             {
-                halves.iter().flat_map(|&half| self.split(stage, half)).collect()
+                halves.iter().flat_map(|&half| self.split(stage, half, margin_percent)).collect()
             }
             _ => vec![size],
         }
@@ -87,15 +95,16 @@ mod tests {
         let stages = Stages::new(vec![0, 1], vec![flat, steep]);
         assert_eq!(stages.remaining_ns(0, 3), Some(400));
         assert_eq!(stages.remaining_ns(1, 8), Some(800));
-        assert_eq!(stages.split(0, 4), [4]);
-        assert_eq!(stages.split(1, 4), [1, 1, 1, 1]);
-        assert_eq!(stages.split(1, 3), [1, 1, 1]);
+        assert_eq!(stages.split(0, 4, 0), [4]);
+        assert_eq!(stages.split(1, 4, 0), [1, 1, 1, 1]);
+        assert_eq!(stages.split(1, 3, 0), [1, 1, 1]);
+        assert_eq!(stages.split(1, 4, 1), [4], "halves take as long, not less");
     }
 
     #[test]
     fn batches_stay_whole_where_times_are_not_known() {
         let stages = Stages::new(vec![0], vec![Vec::new()]);
         assert_eq!(stages.remaining_ns(0, 4), None);
-        assert_eq!(stages.split(0, 64), [64]);
+        assert_eq!(stages.split(0, 64, 0), [64]);
     }
 }

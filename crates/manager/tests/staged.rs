@@ -41,7 +41,7 @@ const STAGING: Staging = Staging {
     active_max: u32::MAX,
     window_ns: 0,
     stretch_ns: 0,
-    splits: false,
+    split_margin_percent: None,
 };
 
 /// A manager for four cells, of a stage each, whose times are `times`.
@@ -129,7 +129,8 @@ fn figure_3_case_1() {
 fn figure_3_case_2() {
     let steep = vec![(1, T / 4), (4, T)];
     let times = [vec![(1, T), (4, T)], steep.clone(), steep.clone(), steep];
-    let mut manager = manager(Staging { splits: true, pairs: 1, ..STAGING }, 1, times);
+    let mut manager =
+        manager(Staging { split_margin_percent: Some(0), pairs: 1, ..STAGING }, 1, times);
     let arrivals: Vec<_> = [(); 4].map(|()| (0, cells_of(1, 4))).into();
     let cost = |cell: CellTypeId, rows| if cell.index() == 0 { T } else { T * u64::from(rows) / 4 };
     let (trace, ends) = play(&mut manager, 1, &arrivals, cost);
@@ -180,7 +181,7 @@ fn figure_8() {
     let of_last = vec![(1, 3 * T / 2), (2, 2 * T), (4, 4 * T)];
     let flat = vec![(1, T), (4, T)];
     let times = [flat.clone(), flat.clone(), flat, of_last];
-    let staging = Staging { splits: true, stretch_ns: 10 * T, ..STAGING };
+    let staging = Staging { split_margin_percent: Some(0), stretch_ns: 10 * T, ..STAGING };
     let mut manager = manager(staging, 2, times);
     let arrivals: Vec<_> = [0, 0, 3, 3].map(|at| (at * T / 2, cells_of(1, 4))).into();
     let (trace, ends) = play(&mut manager, 2, &arrivals, |_, _| T);
@@ -220,14 +221,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn stagings() -> impl Strategy<Value = Staging> {
-    (1u32..4, 1u32..7, 1u32..12, 0u64..10, 0u64..30, any::<bool>()).prop_map(
-        |(pairs, batch_max, active_max, window_ns, stretch_ns, splits)| Staging {
+    (1u32..4, 1u32..7, 1u32..12, 0u64..10, 0u64..30, proptest::option::of(0u32..50)).prop_map(
+        |(pairs, batch_max, active_max, window_ns, stretch_ns, split_margin_percent)| Staging {
             pairs,
             batch_max,
             active_max,
             window_ns,
             stretch_ns,
-            splits,
+            split_margin_percent,
         },
     )
 }
@@ -323,12 +324,7 @@ impl Checked {
             }
             let has_work = self.manager.has_work_for(worker);
             let task = self.manager.next_task(worker);
-            assert_eq!(
-                has_work,
-                task.is_some(),
-                "it does not know whether it has a task {worker} {:?}",
-                self.manager
-            );
+            assert_eq!(has_work, task.is_some(), "it does not know whether it has a task");
             let Some(task) = task else { continue };
             let Work::Rows(items) = &task.work else { panic!() };
             let (rows, _) = rows_of(&task);

@@ -24,7 +24,7 @@ struct StagedCell {
 }
 
 impl StagedModel {
-    /// A model of most of `cells` cell types.
+    /// A model of most of `cells` cell types, the first one among them.
     pub(crate) fn draw(id: ModelId, cells: u32, rng: &mut Rng) -> Self {
         let mut drawn: Vec<StagedCell> = Vec::new();
         for cell_type in (0..cells).map(CellTypeId) {
@@ -92,6 +92,6 @@ pub(crate) fn staging(rng: &mut Rng) -> Staging {
         active_max: if rng.chance(50) { u32::MAX } else { rng.log_within(1..=100) as u32 },
         window_ns,
         stretch_ns,
-        splits: rng.chance(60),
+        split_margin_percent: rng.chance(60).then(|| *rng.pick(&[0, 0, 2, 30])),
     }
 }

@@ -99,8 +99,8 @@ impl BatchTable {
     pub(super) fn stretchable(&self) -> Option<(BatchId, u64)> {
         let batch = self.newest?;
         let row = self.rows.get(&batch)?;
-        // Those whose first members have ended have nothing to merge with.
-        let is_whole = row.completed[self.stages - 1] == 0;
+        // Those whose first members are at the last stage do not wait for others.
+        let is_whole = row.handed[self.stages - 1] == 0;
         (row.may_stretch && is_whole).then_some((batch, row.created_ns))
     }
 
@@ -209,6 +209,14 @@ mod tests {
         let second = through(&mut table, second, 0..1);
         assert_eq!(table.complete(1, &second), Completed::Ends);
         assert_eq!(table.stretchable(), None, "the first is not the newest, though it is alone");
+    }
+
+    #[test]
+    fn a_batch_at_its_last_stage_is_not_stretched() {
+        let mut table = BatchTable::new(2);
+        let part = table.create(0, requests(0..2), true);
+        through(&mut table, part, 0..1);
+        assert_eq!(table.stretchable(), None, "it would not wait");
     }
 
     #[test]

@@ -23,7 +23,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellTypeId, Item, ModelId, RequestId, Run, TaskId, Work, WorkerId,
+    BatchedTask, CellGraph, CellTypeId, Item, ModelId, RequestId, Run, RunKind, TaskId, Work,
+    WorkerId,
 };
 
 use crate::batching::Batching;
@@ -49,6 +50,8 @@ pub(crate) struct Staged {
     requests: LiveRequests<InStages>,
     /// The requests that are in no batch yet: those of the least place first.
     waiting: BTreeMap<Place, RequestId>,
+    /// When they arrived, in nanoseconds, by their numbers.
+    waiting_since_ns: BTreeMap<u64, u64>,
     arrivals: u64,
     pipeline: Pipeline,
     /// For each stage, what runs there.
@@ -103,6 +106,7 @@ struct Running {
 impl Staged {
     pub(crate) fn new(config: &Config, staging: Staging) -> Self {
         assert!(staging.batch_max > 0 && staging.active_max > 0, "batches of nothing");
+        assert!(staging.pairs > 0, "no buffer pair");
         let cells = config.cell_types.len();
         assert_eq!(config.stages.cell_types(), cells, "each cell type has a stage");
         let cell = |config: &CellTypeConfig| Cell {
@@ -118,6 +122,7 @@ impl Staged {
             workers: (0..config.workers).map(|_| Worker::default()).collect(),
             requests: LiveRequests::default(),
             waiting: BTreeMap::new(),
+            waiting_since_ns: BTreeMap::new(),
             arrivals: 0,
             pipeline: Pipeline::new(staging, config.stages.clone()),
             running: (0..config.stages.count()).map(|_| None).collect(),
@@ -131,10 +136,15 @@ impl Staged {
         let place = (if priority == 0 { u32::MAX } else { priority }, self.arrivals);
         self.arrivals += 1;
         arrival.of_policy.place = place;
+        let (id, mut runs) = (arrival.id, arrival.graph.runs().iter());
+        assert!(runs.all(|run| run.kind == RunKind::Rows), "{id:?} has cells with states");
+        let mut stages = arrival.graph.runs().iter().map(|run| self.stages.of(run.cell_type));
+        assert!(stages.any(|stage| stage == 0), "{id:?} has no cell of the first stage");
         for run in arrival.graph.runs() {
             self.cells[run.cell_type.index()].waiting += 1;
         }
         self.waiting.insert(place, arrival.id);
+        self.waiting_since_ns.insert(place.1, self.now);
         self.requests.insert(self.now, arrival);
         self.expire(self.now);
     }
@@ -149,9 +159,8 @@ impl Staged {
 
     /// When the time for others to come is over: a batch may be made of those that wait.
     fn window_end_ns(&self) -> Option<u64> {
-        let arrived = |id: &RequestId| self.requests.get(*id).map(|request| request.arrived_ns);
-        let oldest = self.waiting.values().filter_map(arrived).min()?;
-        Some(oldest + self.staging.window_ns)
+        let (_, oldest_ns) = self.waiting_since_ns.first_key_value()?;
+        Some(oldest_ns.saturating_add(self.staging.window_ns))
     }
 
     /// Whether those that wait may become a batch, or be added to one.
@@ -167,19 +176,23 @@ impl Staged {
             return;
         }
         match self.pipeline.stretchable(self.now) {
-            Some(room) => self.stretch(room),
-            None => {
+            Some(room) if self.fit(room) => self.stretch(),
+            _ => {
                 let members = self.take_waiting(self.pipeline.room());
                 self.pipeline.create(self.now, members);
             }
         }
     }
 
-    fn stretch(&mut self, room: u32) {
-        let members = self.take_waiting(room);
-        if !members.is_empty() {
-            self.pipeline.stretch(members);
-        }
+    /// Whether there are requests that wait, and all of them fit: a batch does not wait for a few of many.
+    fn fit(&self, room: u32) -> bool {
+        !self.waiting.is_empty() && self.waiting.len() <= room as usize
+    }
+
+    /// Adds all requests that wait to the newest batch.
+    fn stretch(&mut self) {
+        let members = self.take_waiting(u32::MAX);
+        self.pipeline.stretch(members);
     }
 
     fn take_waiting(&mut self, count: u32) -> Vec<RequestId> {
@@ -195,6 +208,7 @@ impl Staged {
     fn leave_waiting(&mut self, id: RequestId) {
         let request = self.requests.get(id).expect("a waiting request is in flight");
         self.waiting.remove(&request.of_policy.place);
+        self.waiting_since_ns.remove(&request.of_policy.place.1);
         for run in request.graph.runs() {
             self.cells[run.cell_type.index()].waiting -= 1;
         }
@@ -210,8 +224,19 @@ impl Staged {
         live.map(|request| (request.id, &*request.graph))
     }
 
-    /// Begins a part of a batch, which `worker` runs. Returns whether there was one.
+    /// Gives `worker` the stage of one that was lost. Returns whether there was one.
+    fn take_over(&mut self, worker: WorkerId) -> bool {
+        let Some(stage) = self.orphaned() else { return false };
+        self.running[stage].as_mut().expect("it is there").worker = Some(worker);
+        self.workers[worker.index()].stage = Some(stage);
+        true
+    }
+
+    /// Begins a part of a batch, the one that is furthest, which `worker` runs. Returns whether there was one.
     fn begin(&mut self, worker: WorkerId) -> bool {
+        if self.pipeline.parts().next().is_none() {
+            self.admit();
+        }
         let Some((stage, members)) = self.pipeline.parts().next() else { return false };
         let limit = |of: CellTypeId| self.cells[of.index()].limit;
         let tasks = stage_tasks(&self.stages, stage, self.graphs(members), limit);
@@ -287,8 +312,8 @@ impl Staged {
     /// The part at `stage` goes on, is stretched, or ends.
     fn go_on(&mut self, stage: usize) {
         // Late-comers are let in before the batch goes on without them.
-        if let Some(room) = self.pipeline.room_behind(stage, self.now) {
-            self.stretch(room);
+        if self.pipeline.room_behind(stage, self.now).is_some_and(|room| self.fit(room)) {
+            self.stretch();
         }
         self.pipeline.complete(stage);
     }
@@ -406,19 +431,11 @@ impl Batching for Staged {
         if self.workers[worker.index()].is_down {
             return None;
         }
-        if self.workers[worker.index()].stage.is_none() {
-            if let Some(stage) = self.orphaned() {
-                self.running[stage].as_mut().expect("it is there").worker = Some(worker);
-                self.workers[worker.index()].stage = Some(stage);
-            } else {
-                // The part that is furthest goes first.
-                if self.pipeline.parts().next().is_none() {
-                    self.admit();
-                }
-                if !self.begin(worker) {
-                    return None;
-                }
-            }
+        if self.workers[worker.index()].stage.is_none()
+            && !self.take_over(worker)
+            && !self.begin(worker)
+        {
+            return None;
         }
         let stage = self.workers[worker.index()].stage?;
         self.next_of_stage(worker, stage)
@@ -455,7 +472,8 @@ impl Batching for Staged {
     }
 
     fn next_deadline(&self) -> Option<u64> {
-        let window = self.window_end_ns().filter(|&end_ns| end_ns > self.now);
+        let is_to_come = |&end_ns: &u64| end_ns > self.now && end_ns < u64::MAX;
+        let window = self.window_end_ns().filter(is_to_come);
         self.requests.next_deadline().into_iter().chain(window).min()
     }
 

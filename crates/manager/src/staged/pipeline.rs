@@ -109,8 +109,15 @@ impl Pipeline {
 
     /// Whether a batch of `size` will be split before some stage.
     fn is_to_be_split(&self, size: u32) -> bool {
-        let is_split = |stage| self.stages.split(stage, size).len() > 1;
-        self.staging.splits && (1..self.stages.count()).any(is_split)
+        (1..self.stages.count()).any(|stage| self.split(stage, size).len() > 1)
+    }
+
+    /// The sizes of the batches that one of `size` becomes before `stage`.
+    fn split(&self, stage: usize, size: u32) -> Vec<u32> {
+        match self.staging.split_margin_percent {
+            Some(margin_percent) => self.stages.split(stage, size, margin_percent),
+            None => vec![size],
+        }
     }
 
     fn enter(&mut self, part: Part) {
@@ -196,11 +203,8 @@ impl Pipeline {
     /// Queues a part for `stage`, split if its batch is together and smaller ones are better from there on (Policy II).
     fn go_on(&mut self, stage: usize, part: Part, pair: usize) {
         let is_whole = part.len() == self.table.size(part.batch);
-        let sizes = match self.staging.splits && is_whole {
-            true => self.stages.split(stage, part.len()),
-            false => Vec::new(),
-        };
-        if sizes.len() < 2 {
+        let sizes = self.split(stage, part.len());
+        if !is_whole || sizes.len() < 2 {
             return self.queues[stage].push_back((part, Some(pair)));
         }
         let parent = self.families.remove(&part.batch);

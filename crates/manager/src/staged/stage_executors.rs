@@ -74,7 +74,7 @@ impl StageExecutors {
         self.executors[stage].state
     }
 
-    /// A pair that a new batch may take at the first stage.
+    /// A pair that is legitimate at a stage.
     pub(super) fn legitimate_pair(&self, stage: usize) -> Option<usize> {
         (0..self.executors[stage].inputs.len()).find(|&pair| self.is_legitimate(stage, pair))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use batchmaker_graph::{CellGraph, CellTypeId, Item, RequestId, RunIndex, RunKind};
+use batchmaker_graph::{CellGraph, CellTypeId, Item, RequestId, RunIndex};
 
 use crate::stages::Stages;
 
@@ -30,7 +30,6 @@ pub(super) fn stage_tasks<'a>(
             if stages.of(run.cell_type) != stage {
                 continue;
             }
-            assert_eq!(run.kind, RunKind::Rows, "a cell of a stage has no states");
             let (run_index, count) = (RunIndex(index), run.length);
             let item =
                 Item { request, run: run_index, first: 0, count, slot: None, moved_from: None };
