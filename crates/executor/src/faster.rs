@@ -1,14 +1,15 @@
 //! Which of two executors is faster with a program, by the times of a few runs.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Rows or sequences of the batches that are timed: alone, and together as they come under load.
 const COUNTS: [usize; 2] = [1, 8];
 
-/// How often each runs a batch, within how much time.
+/// How often each runs a batch, within how much time; once, after a first run, if that is long.
 const RUNS_MIN: usize = 3;
 const RUNS_MAX: usize = 100;
 const TIME: Duration = Duration::from_millis(60);
+const LONG: Duration = Duration::from_millis(300);
 
 /// How many times as fast ONNX Runtime must be, as the replies of the own executor have the same bits in any company.
 const MARGIN: f64 = 1.05;
@@ -24,7 +25,7 @@ pub(crate) fn why_own<E>(
     time: impl Fn(usize) -> Result<[Duration; 2], E>,
 ) -> Option<String> {
     let counts = if is_batched { &COUNTS[..] } else { &COUNTS[..1] };
-    let mut ratio = 1.0;
+    let (mut ratio, mut timed) = (1.0, 0);
     for &count in counts {
         let Ok([own, theirs]) = medians(|| time(count)) else {
             return Some("the time of the other is not known".to_owned());
@@ -33,19 +34,26 @@ pub(crate) fn why_own<E>(
             return Some("its runs are short".to_owned());
         }
         ratio *= own.as_secs_f64() / theirs.as_secs_f64().max(1e-9);
+        timed += 1;
+        if own + theirs > LONG {
+            // Together, they would take seconds.
+            break;
+        }
     }
-    let ratio = ratio.powf(1.0 / counts.len() as f64);
+    let ratio = ratio.powf(1.0 / f64::from(timed));
     (ratio < MARGIN).then(|| format!("{:.2} times as fast as the other", 1.0 / ratio))
 }
 
 /// The median times of runs in turns.
 fn medians<E>(run: impl Fn() -> Result<[Duration; 2], E>) -> Result<[Duration; 2], E> {
     // The first fills caches.
-    run()?;
-    let (start, mut times) = (Instant::now(), [Vec::new(), Vec::new()]);
-    while times[0].len() < RUNS_MIN || (times[0].len() < RUNS_MAX && start.elapsed() < 2 * TIME) {
+    let first = run()?;
+    let runs_min = if first[0] + first[1] > LONG { 1 } else { RUNS_MIN };
+    let (mut spent, mut times) = (Duration::ZERO, [Vec::new(), Vec::new()]);
+    while times[0].len() < runs_min || (times[0].len() < RUNS_MAX && spent < 2 * TIME) {
         for (times, time) in times.iter_mut().zip(run()?) {
             times.push(time);
+            spent += time;
         }
     }
     Ok(times.map(|mut of| {
@@ -72,6 +80,18 @@ mod tests {
         assert_eq!(chosen([1000, 990], [2000, 1990]).unwrap(), "0.99 times as fast as the other");
         assert_eq!(chosen([1000, 1500], [1000, 1500]).unwrap(), "1.50 times as fast as the other");
         assert_eq!(chosen([150, 10], [1200, 80]).unwrap(), "its runs are short");
+    }
+
+    #[test]
+    fn long_runs_are_timed_alone() {
+        let count = std::cell::Cell::new(0);
+        let time = |of| {
+            assert_eq!(of, 1);
+            count.set(count.get() + 1);
+            Ok::<_, ()>([2_000, 1_000].map(Duration::from_millis))
+        };
+        assert_eq!(why_own(true, time), None);
+        assert_eq!(count.get(), 2);
     }
 
     #[test]

@@ -307,10 +307,13 @@ impl Loaded {
     fn faster(own: Self, theirs: Self, runtime: &OnnxRuntime) -> Self {
         let [all, one] = [runtime.threads_of_all(), runtime.threads_of_one()];
         let steps = own.usual_steps(&one).and(theirs.usual_steps(&one));
-        let count_max = own.batch_max(steps).min(theirs.batch_max(steps));
         let time = |count: usize| -> Result<[Duration; 2], ExecutorError> {
             let threads = if count == 1 { &all } else { &one };
-            let of = |program: &Self| Ok(program.time(count.min(count_max), steps, threads)?.0);
+            let of = |program: &Self| -> Result<Duration, ExecutorError> {
+                // As many runs as a batch of them would be.
+                let runs = count.div_ceil(program.batch_max(steps));
+                Ok(program.time(count / runs, steps, threads)?.0 * runs as u32)
+            };
             Ok([of(&own)?, of(&theirs)?])
         };
         match why_own(own.is_batched(), time) {
