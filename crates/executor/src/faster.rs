@@ -18,8 +18,9 @@ const MARGIN: f64 = 1.05;
 /// find it in no near cache.
 const SHORT: Duration = Duration::from_micros(200);
 
-/// The reason why a program stays with the own executor; none if ONNX Runtime is faster with it. `time` takes the time of a batch of so many
-/// rows or sequences (1, where they do not run together) in the own executor and in ONNX Runtime.
+/// Decides which executor runs a program: gives the reason for the own one, or none if ONNX Runtime is faster. `time` runs a batch in both, and returns
+/// the time of the own executor, then that of ONNX Runtime; its argument is the number of rows or sequences in the batch. Without `is_batched`, a batch
+/// has one.
 pub(crate) fn why_own<E>(
     is_batched: bool,
     time: impl Fn(usize) -> Result<[Duration; 2], E>,
@@ -66,7 +67,7 @@ fn medians<E>(run: impl Fn() -> Result<[Duration; 2], E>) -> Result<[Duration; 2
 mod tests {
     use super::*;
 
-    /// What is chosen where runs of one and of eight take so many microseconds in each.
+    /// The decision, given the microseconds of a run of one row and of eight: in the own executor, then in ONNX Runtime.
     fn chosen(one: [u64; 2], eight: [u64; 2]) -> Option<String> {
         let time =
             |count| Ok::<_, ()>(if count == 1 { one } else { eight }.map(Duration::from_micros));

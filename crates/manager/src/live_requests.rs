@@ -45,7 +45,7 @@ impl<T> Default for LiveRequests<T> {
     }
 }
 
-/// What arrives.
+/// A request that arrives, with what its policy keeps of it.
 pub(crate) struct Arrival<T> {
     pub(crate) id: RequestId,
     pub(crate) graph: Arc<CellGraph>,

@@ -524,7 +524,7 @@ fn arrivals(models: &[Model], rng: &mut Rng) -> Vec<Arrival> {
     arrivals_of(unfold, rng)
 }
 
-/// Requests whose graphs `unfold` draws, of about as many steps as it is told at most.
+/// Draws the requests of a scenario. `unfold` draws a model and the graph of one request; its argument is the greatest number of steps.
 fn arrivals_of(
     unfold: impl Fn(u64, &mut Rng) -> (ModelId, CellGraph),
     rng: &mut Rng,

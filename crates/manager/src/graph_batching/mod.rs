@@ -76,7 +76,7 @@ pub(crate) enum ClosedBatches {
     Merged(Merging),
 }
 
-/// Where a request waits.
+/// The model of a request, and its place among those that wait in a bucket.
 #[derive(Debug)]
 struct Waiting {
     model: ModelId,

@@ -24,7 +24,7 @@ impl Part {
     }
 }
 
-/// What becomes of a part that a stage has completed.
+/// The way of a part after a stage has completed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Completed {
     /// Members that came later run through earlier stages: nothing goes on before they have caught up.

@@ -185,7 +185,7 @@ impl Pipeline {
         self.take_parts();
     }
 
-    /// What becomes of the input of a part that `stage` is done with.
+    /// The state of the input buffer of a part after `stage` has completed it.
     fn input_after(&mut self, stage: usize, batch: BatchId) -> InputAfter {
         let Some(family) = self.families.get(&batch).copied() else { return InputAfter::Invalid };
         let left = self.parts_left.get_mut(&family).expect("a family of a batch in flight");

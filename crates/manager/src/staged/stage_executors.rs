@@ -17,14 +17,14 @@ pub(super) enum ExecutorState {
     Inactive,
 }
 
-/// What becomes of the input buffer of a part that is complete.
+/// The state of an input buffer after its executor has run a part from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InputAfter {
     /// It is invalid until the next executor is done with what came of it.
     Invalid,
-    /// Other parts of its batch, which was split, lie in it: they are read from it.
+    /// It stays readable: it holds other parts of the batch, which was split, and their turn comes later.
     ReadAgain,
-    /// It is available: what came of it went to the pair of the batch that its part was stretched by.
+    /// It is available at once: the part belongs to a stretched batch, which waits in another pair, and its output is written there.
     Available,
 }
 
