@@ -17,7 +17,7 @@
 //! |---|---|
 //! | `row_program.rs` | programs over rows |
 //! | `sequence_program.rs` | programs over whole sequences, and which of them run together |
-//! | `loaded.rs` | a program in one of the executors, which runs both kinds |
+//! | `loaded/` | a program in one of the executors, which runs both kinds; `choosing.rs` says in which |
 //! | `program_file.rs` | reads the file of a program |
 //! | `made_up.rs` | inputs that hold any numbers |
 //! | `executor_choice.rs`, `onnx_runtime.rs` | the executors, and the precision of weights; ONNX Runtime as one executor, if asked for |

@@ -22,6 +22,16 @@ const LONG_ENOUGH_FOR_THREADS: Duration = Duration::from_micros(200);
 /// The least time of a run that uses the cores of idle workers: they may get work while it runs.
 const LONG_ENOUGH_FOR_ALL: Duration = Duration::from_millis(1);
 
+/// How many times as long, or as short, as a usual run others may be: sessions for them are made when the program is loaded.
+const NEAR: u32 = 8;
+
+/// The time of a run that nothing is known of.
+const UNKNOWN: Duration = Duration::from_secs(1);
+
+/// The part of its time, and the most, that a long run waits for the other workers: often one of them runs a short cell of the same request.
+const PATIENCE: u32 = 32;
+const PATIENCE_MAX: Duration = Duration::from_micros(100);
+
 /// ONNX Runtime, loaded from a library.
 ///
 /// Its kernels compute a row or sequence in a batch otherwise than alone, so that the last bits of a reply depend on its company,
@@ -163,12 +173,37 @@ pub(crate) struct OnnxRuntimeProgram {
     file: Arc<[u8]>,
     /// Weights in the layout of its kernels, as far as sessions share them.
     weights: PrepackedWeights,
-    /// The threads of a session.
-    threads: usize,
-    /// The sessions that nobody runs, as many as there are workers.
-    idle: Mutex<Vec<Session>>,
+    /// Seconds on one thread for each byte that a run allocates; none if that is not known, and runs are taken to be long.
+    pace: Option<f64>,
+    /// The sessions of short runs, and those of longer ones on all threads of a worker.
+    short: Sessions,
+    long: Option<Sessions>,
     /// A session on the threads of all workers, unless it runs: for a worker while the others are idle.
     wide: Mutex<Option<Session>>,
+}
+
+/// The sessions on so many threads that nobody runs, as many as there are workers.
+struct Sessions {
+    threads: usize,
+    idle: Mutex<Vec<Session>>,
+}
+
+impl Sessions {
+    fn on(threads: usize) -> Self {
+        Self { threads, idle: Mutex::default() }
+    }
+
+    fn take(&self) -> Option<Session> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn give_back(&self, session: Session) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+    }
+
+    fn count(&self) -> usize {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
 }
 
 impl OnnxRuntimeProgram {
@@ -177,30 +212,42 @@ impl OnnxRuntimeProgram {
     /// # Errors
     /// ONNX Runtime does not take it.
     pub(crate) fn new(runtime: &OnnxRuntime, file: Arc<[u8]>) -> Result<Self, String> {
-        let (idle, wide) = Default::default();
-        let weights = PrepackedWeights::new();
-        let program = Self { runtime: runtime.clone(), file, weights, threads: 1, idle, wide };
-        program.give_back(program.session(1)?);
+        let program = Self {
+            runtime: runtime.clone(),
+            file,
+            weights: PrepackedWeights::new(),
+            pace: None,
+            short: Sessions::on(1),
+            long: None,
+            wide: Mutex::default(),
+        };
+        program.short.give_back(program.session(1)?);
         Ok(program)
     }
 
-    /// Makes the sessions that workers run, with as many threads as a run is worth that takes `time` on one, if that is known.
+    /// Makes the sessions that workers run. `usual` has the time that a run takes on one thread and the bytes that it allocates, if they are known:
+    /// runs of other bytes are taken to differ in time as they do in bytes.
     ///
     /// # Errors
     /// ONNX Runtime makes no more sessions.
-    pub(crate) fn prepare(&mut self, time: Option<Duration>) -> Result<(), String> {
+    pub(crate) fn prepare(&mut self, usual: Option<(Duration, u64)>) -> Result<(), String> {
         let OnnxRuntime { threads, sessions, is_alone, .. } = self.runtime;
-        let is_worth = |least: Duration| time.is_none_or(|time| time >= least);
-        self.threads = if is_worth(LONG_ENOUGH_FOR_THREADS) { threads } else { 1 };
-        if self.threads > 1 {
-            self.idle = Mutex::default();
+        self.pace = usual.map(|(time, bytes)| time.as_secs_f64() / bytes.max(1) as f64);
+        let time = usual.map_or(UNKNOWN, |(time, _)| time);
+        let may_reach = |least: Duration| NEAR * time >= least;
+        let may_be_short = time < NEAR * LONG_ENOUGH_FOR_THREADS;
+        self.long =
+            (threads > 1 && may_reach(LONG_ENOUGH_FOR_THREADS)).then(|| Sessions::on(threads));
+        if self.long.is_some() && !may_be_short {
+            self.short = self.long.take().unwrap_or_else(|| Sessions::on(threads));
         }
-        let idle = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner).len();
-        for _ in idle..sessions {
-            self.give_back(self.session(self.threads)?);
+        for of in [Some(&self.short), self.long.as_ref()].into_iter().flatten() {
+            for _ in of.count()..sessions {
+                of.give_back(self.session(of.threads)?);
+            }
         }
         // Bits may depend on the number of threads.
-        if is_worth(LONG_ENOUGH_FOR_ALL) && sessions > 1 && !is_alone {
+        if may_reach(LONG_ENOUGH_FOR_ALL) && sessions > 1 && !is_alone {
             self.wide = Mutex::new(Some(self.session(threads * sessions)?));
         }
         Ok(())
@@ -228,19 +275,18 @@ impl OnnxRuntimeProgram {
         commit().map_err(|error| error.to_string())
     }
 
-    fn give_back(&self, session: Session) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
-    }
-
-    /// Computes the outputs from the inputs, each with its shape. It uses the cores of idle workers too, if all others of `threads`' are.
+    /// Computes the outputs from the inputs, each with its shape; the run allocates `bytes`. It uses as many threads as its time is worth: the
+    /// cores of idle workers too, if all others of `threads`' are.
     ///
     /// # Errors
     /// [`ExecutorError::Run`]
     pub(crate) fn run(
         &self,
         inputs: Vec<Shaped>,
+        bytes: u64,
         threads: &ExecutorThreads,
     ) -> Result<Vec<Shaped>, ExecutorError> {
+        let time = self.pace.map_or(UNKNOWN, |pace| Duration::from_secs_f64(pace * bytes as f64));
         let run = |session: &mut Session| -> ort::Result<Vec<Shaped>> {
             let inputs = inputs.into_iter().map(|(shape, data)| value(shape, data));
             let inputs: Vec<SessionInputValue<'_>> = inputs.collect::<Result<_, _>>()?;
@@ -250,19 +296,21 @@ impl OnnxRuntimeProgram {
         let run = |session: &mut Session| {
             run(session).map_err(|error| ExecutorError::Run(error.to_string()))
         };
-        if let Ok(mut wide) = self.wide.try_lock()
+        if time >= LONG_ENOUGH_FOR_ALL
+            && let Ok(mut wide) = self.wide.try_lock()
             && let Some(session) = &mut *wide
-            && let Some(_borrowed) = threads.borrow_all()
+            && let Some(_borrowed) = threads.borrow_all(PATIENCE_MAX.min(time / PATIENCE))
         {
             return run(session);
         }
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut session = match idle {
+        let long = self.long.as_ref().filter(|_| time >= LONG_ENOUGH_FOR_THREADS);
+        let sessions = long.unwrap_or(&self.short);
+        let mut session = match sessions.take() {
             Some(session) => session,
-            None => self.session(self.threads).map_err(ExecutorError::Run)?,
+            None => self.session(sessions.threads).map_err(ExecutorError::Run)?,
         };
         let outputs = run(&mut session);
-        self.give_back(session);
+        sessions.give_back(session);
         outputs
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicIsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rten::ThreadPool;
 
@@ -95,11 +96,21 @@ impl ExecutorThreads {
         Borrowed { idle: &self.cores.idle, count }
     }
 
-    /// Takes the cores of all other workers, if there are some and all are idle.
-    pub(crate) fn borrow_all(&self) -> Option<Borrowed<'_>> {
+    /// Takes the cores of all other workers, if there are some and all are idle, or will be within `patience`.
+    pub(crate) fn borrow_all(&self, patience: Duration) -> Option<Borrowed<'_>> {
         let others = self.cores.helpers.as_ref()?.current_num_threads();
-        let borrowed = self.cores.borrow(others);
-        (borrowed.count as usize == others).then_some(borrowed)
+        let start = Instant::now();
+        loop {
+            let borrowed = self.cores.borrow(others);
+            if borrowed.count as usize == others {
+                return Some(borrowed);
+            }
+            drop(borrowed);
+            if start.elapsed() >= patience {
+                return None;
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// One of the threads: programs that are run from there are not handed over to another thread.
@@ -205,6 +216,23 @@ mod tests {
         assert_eq!(parts(&one, 9), 4);
         drop(in_use);
         assert_eq!(cores.idle.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn all_cores_are_borrowed_once_the_others_are_idle() {
+        let cores = Arc::new(SharedCores::new(3, 1));
+        let [one, two] = [0, 1].map(|_| ExecutorThreads::of_worker(1, cores.clone()));
+        let _in_use = one.in_use();
+        let other = two.in_use();
+        assert!(one.borrow_all(Duration::from_micros(10)).is_none());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(1));
+                drop(other);
+            });
+            assert!(one.borrow_all(Duration::from_secs(60)).is_some());
+        });
+        assert!(one.borrow_all(Duration::ZERO).is_some(), "they were given back");
     }
 
     #[test]

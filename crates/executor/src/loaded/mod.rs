@@ -1,24 +1,25 @@
 //! A program in one of the executors.
 
+mod choosing;
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use batchmaker_graph::{Program, TensorData};
-use batchmaker_kernels::{Packing, Precision};
+use batchmaker_kernels::Packing;
 use rten::{Model, ModelOptions, NodeId, RunOptions, Value};
 use rten_onnx::onnx::ModelProto;
 
 use crate::error::ExecutorError;
 use crate::executor_choice::{Executor, ProgramOptions};
-use crate::faster::why_own;
 use crate::made_up::{made_up, numbers};
-use crate::onnx_runtime::{OnnxRuntime, OnnxRuntimeProgram};
+use crate::onnx_runtime::OnnxRuntimeProgram;
 use crate::port::Port;
-use crate::probe::{Probe, dims, shape_of, steps_of, trial_input};
-use crate::program_file::{OPERATORS_OF_THREAD, on_large_stack, read};
+use crate::probe::{Probe, dims, shape_of, steps_of};
+use crate::program_file::{OPERATORS_OF_THREAD, on_large_stack};
 use crate::row_count::may_be_sensitive;
-use crate::sections::{Cut, SectionedProgram, cut, has_byte_products};
+use crate::sections::{Cut, SectionedProgram, cut};
 use crate::shape_check::ShapeCheck;
 use crate::single_row::{self, SingleRow, SingleRowBranch};
 use crate::tensors::{Shaped, checked, from_value, to_value};
@@ -27,13 +28,6 @@ use crate::working_bytes::WorkingBytes;
 
 /// The most lists of spans that are remembered. The memory is cleared when it is full.
 const KNOWN_SPANS_MAX: usize = 4096;
-
-/// The factor by which a program that did not take the steps of the probe is tried with more.
-const MORE_STEPS: usize = 16;
-
-/// The steps of a sequence whose time is taken, if it takes no more bytes.
-const STEPS_OF_REQUEST: usize = 64;
-const BYTES_OF_REQUEST: u64 = 256 << 20;
 
 /// A program that is loaded: its graph optimised, the weights of its products packed.
 pub(crate) struct Loaded {
@@ -90,37 +84,6 @@ impl Loaded {
         options: &ProgramOptions,
     ) -> Result<Self, ExecutorError> {
         on_large_stack(program, || Self::load(program, inputs, outputs, options))
-    }
-
-    fn load(
-        program: &Program,
-        mut inputs: Vec<Port>,
-        mut outputs: Vec<Port>,
-        options: &ProgramOptions,
-    ) -> Result<Self, ExecutorError> {
-        let error =
-            |reason: String| ExecutorError::Load { summary: program.summary.clone(), reason };
-        let (file, probe) = read(program, &mut inputs, &mut outputs)?;
-        let Executor::OnnxRuntime(runtime) = &options.executor else {
-            return Self::in_own(program, (file, probe), inputs, outputs, options.packing);
-        };
-        let is_f32 = options.packing.precision == Precision::F32 || !program.has_products;
-        let theirs = match is_f32 {
-            true => {
-                let ports = [&inputs, &outputs];
-                Self::in_onnx_runtime(runtime, program, &file, probe.as_ref(), ports)
-            }
-            false => Err("its weights are not f32".to_owned()),
-        };
-        if theirs.is_ok() && !runtime.is_where_faster() {
-            return theirs.map_err(error);
-        }
-        let own = Self::in_own(program, (file, probe), inputs, outputs, options.packing);
-        match (theirs, own) {
-            (Ok(theirs), Ok(own)) => Ok(Self::faster(own, theirs, runtime)),
-            (Ok(theirs), Err(_)) => Ok(theirs),
-            (Err(reason), own) => Ok(own?.refused(reason)),
-        }
     }
 
     /// The program in the own executor.
@@ -208,88 +171,6 @@ impl Loaded {
         }
     }
 
-    /// The program in ONNX Runtime.
-    ///
-    /// # Errors
-    /// Why another executor is to run it: that does not take it or gives something else than its ports, or it has products of bytes,
-    /// which that would compute as FLOAT.
-    fn in_onnx_runtime(
-        runtime: &OnnxRuntime,
-        program: &Program,
-        file: &ModelProto,
-        probe: Option<&Probe>,
-        [inputs, outputs]: [&Vec<Port>; 2],
-    ) -> Result<Self, String> {
-        if has_byte_products(file) {
-            return Err("it multiplies bytes".to_owned());
-        }
-        let graph = file.graph.as_ref().ok_or("it has no graph")?;
-        let mut working_bytes = WorkingBytes::new(graph, probe, &SingleRow::Plain, inputs, outputs);
-        if runtime.is_alone() {
-            working_bytes.run_alone();
-        }
-        let loaded = OnnxRuntimeProgram::new(runtime, program.bytes.clone())?;
-        let mut loaded = Self {
-            engine: Engine::OnnxRuntime(loaded),
-            inputs: inputs.clone(),
-            outputs: outputs.clone(),
-            output_ids: Vec::new(),
-            single_row: LoadedSingleRow::Plain,
-            known_spans: Mutex::default(),
-            working_bytes,
-            known_steps: probe.map(|probe| probe.span),
-            refusal: None,
-            is_deep: false,
-        };
-        let mut time = None;
-        if let Some(probe) = probe {
-            // Windows that rten takes may be too long for ONNX Runtime.
-            loaded
-                .try_one(probe.span)
-                .or_else(|reason| loaded.try_one(probe.span * MORE_STEPS).map_err(|_| reason))?;
-            let threads = ExecutorThreads::new();
-            time = loaded.time(1, loaded.usual_steps(&threads), &threads).ok().map(|of| of.0);
-        }
-        if let Engine::OnnxRuntime(program) = &mut loaded.engine {
-            program.prepare(time)?;
-        }
-        Ok(loaded)
-    }
-
-    /// As many steps as sequences of requests may have, to take the time of; none if the program does not take them, or has no steps.
-    pub(crate) fn usual_steps(&self, threads: &ExecutorThreads) -> Option<usize> {
-        let steps = Some(STEPS_OF_REQUEST);
-        let has_steps = self.inputs.iter().any(|port| port.axes.steps);
-        let takes = || {
-            self.working_bytes.of_one(&self.spans(steps)) <= BYTES_OF_REQUEST
-                && self.time(1, steps, threads).is_ok()
-        };
-        steps.filter(|_| has_steps && takes())
-    }
-
-    /// Runs one row or sequence of `span` steps.
-    ///
-    /// # Errors
-    /// It fails.
-    fn try_one(&self, span: usize) -> Result<(), String> {
-        let spans = self.spans(Some(span));
-        let input = |(port, &steps): (&Port, &u32)| {
-            trial_input(port, &port.shape(1, steps as usize), steps as usize)
-        };
-        let inputs = self.inputs.iter().zip(&spans).map(input).collect();
-        match self.run(1, &spans, inputs, &ExecutorThreads::new()) {
-            // Outputs may have other steps, but not another type.
-            Err(ExecutorError::Output { port, got, expected })
-                if self.outputs[port].axes.steps
-                    && got.split(' ').next() == expected.split(' ').next() =>
-            {
-                Ok(())
-            }
-            Err(error) => Err(error.to_string()),
-            Ok(_) => Ok(()),
-        }
-    }
-
     /// The executor that runs the program.
     pub(crate) fn executor(&self) -> Executor {
         match &self.engine {
@@ -301,25 +182,6 @@ impl Loaded {
     /// Why the executor that was wanted does not run the program.
     pub(crate) fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
-    }
-
-    /// The one that is faster on the threads that `runtime` is to use.
-    fn faster(own: Self, theirs: Self, runtime: &OnnxRuntime) -> Self {
-        let [all, one] = [runtime.threads_of_all(), runtime.threads_of_one()];
-        let steps = own.usual_steps(&one).and(theirs.usual_steps(&one));
-        let time = |count: usize| -> Result<[Duration; 2], ExecutorError> {
-            let threads = if count == 1 { &all } else { &one };
-            let of = |program: &Self| -> Result<Duration, ExecutorError> {
-                // As many runs as a batch of them would be.
-                let runs = count.div_ceil(program.batch_max(steps));
-                Ok(program.time(count / runs, steps, threads)?.0 * runs as u32)
-            };
-            Ok([of(&own)?, of(&theirs)?])
-        };
-        match why_own(own.is_batched(), time) {
-            Some(reason) => own.refused(reason),
-            None => theirs,
-        }
     }
 
     /// The program, with the reason why the executor that was wanted does not run it.
@@ -381,7 +243,11 @@ impl Loaded {
         let inputs: Vec<Shaped> = shapes.into_iter().zip(inputs).collect();
         let expected: Vec<_> = self.outputs.iter().zip(output_spans).map(shape).collect();
         if let Engine::OnnxRuntime(program) = &self.engine {
-            let outputs = program.run(inputs, threads)?.into_iter().zip(expected).enumerate();
+            let outputs = program
+                .run(inputs, self.bytes(count, spans), threads)?
+                .into_iter()
+                .zip(expected)
+                .enumerate();
             let element = |port: usize| self.outputs[port].row.element;
             let outputs = outputs
                 .map(|(port, (output, expected))| checked(port, output, element(port), &expected));
@@ -404,6 +270,11 @@ impl Loaded {
         ports.map(|port| steps_of(port, steps) as u32).collect()
     }
 
+    /// About the bytes that a run of `count` rows or sequences of these spans allocates.
+    fn bytes(&self, count: usize, spans: &[u32]) -> u64 {
+        self.working_bytes.of_one(spans).saturating_mul(count as u64)
+    }
+
     /// Takes the time of a run of `count` rows or sequences of `steps` steps that hold any numbers. Without `steps`, they are those
     /// that the program is known to take. Returns the steps too.
     ///
@@ -420,7 +291,9 @@ impl Loaded {
         let inputs = made_up(&self.inputs, count, steps);
         let start = Instant::now();
         match &self.engine {
-            Engine::OnnxRuntime(program) => drop(program.run(inputs, threads)?),
+            Engine::OnnxRuntime(program) => {
+                drop(program.run(inputs, self.bytes(count, &spans), threads)?)
+            }
             Engine::Whole(..) | Engine::Sections(_) => {
                 drop(self.compute(count, &spans, inputs, threads)?);
             }
