@@ -1,7 +1,8 @@
 //! The threads that programs run on, and the cores that workers lend each other while they have no work.
 
+use std::cell::Cell;
 use std::fmt;
-use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,12 @@ use crate::error::ExecutorError;
 
 /// Parts that work is divided into for each thread that shares it: a thread that comes late takes fewer.
 const PARTS_A_THREAD: usize = 2;
+
+/// As many times as much work is worth a thread that has to be woken as one that waits for it.
+const WORTH_A_WAKE: usize = 4;
+
+/// The looks for parts in a row that find none, before a thread lets others have its core for a moment.
+const LOOKS_BEFORE_YIELD: u32 = 32;
 
 /// The cores of all workers of a device. A worker that has none of its own to spare borrows those of workers that are idle.
 pub struct SharedCores {
@@ -69,6 +76,10 @@ pub struct ExecutorThreads {
     pool: Arc<ThreadPool>,
     count: usize,
     cores: Arc<SharedCores>,
+    /// Borrowed cores that look for parts of a run: see [`Self::attended`].
+    attending: AtomicUsize,
+    /// How often work was divided.
+    divided: AtomicUsize,
 }
 
 impl ExecutorThreads {
@@ -86,7 +97,9 @@ impl ExecutorThreads {
 
     /// Starts `count` threads of a worker that borrows from `cores` while others are idle.
     pub fn of_worker(count: usize, cores: Arc<SharedCores>) -> Self {
-        Self { pool: Arc::new(ThreadPool::with_num_threads(count)), count, cores }
+        let (attending, divided) = Default::default();
+        let pool = Arc::new(ThreadPool::with_num_threads(count));
+        Self { pool, count, cores, attending, divided }
     }
 
     /// Uses the worker's own cores, until the result is dropped: nobody is to borrow them.
@@ -122,7 +135,51 @@ impl ExecutorThreads {
         self.pool.clone()
     }
 
-    /// Divides work, which is worth `worth` threads at most, by calling `divide` with the number of parts, and runs the parts on these
+    /// How often work was divided so far.
+    pub(crate) fn divided(&self) -> usize {
+        self.divided.load(Ordering::Relaxed)
+    }
+
+    /// Runs `work`, which divides work of its own again and again. Until it ends, the other threads and the cores of idle workers look for parts
+    /// without sleeping in between: to wake a thread takes as long as a short operator. It is called on one of the pool's threads.
+    pub(crate) fn attended<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let is_over = AtomicBool::new(false);
+        let _runs = Attends::begin();
+        let work = || {
+            let _over = Over(&is_over);
+            work()
+        };
+        let attend_to = |goes_on: &dyn Fn() -> bool| {
+            if let Some(_attends) = Attends::begin() {
+                attend(&|| !is_over.load(Ordering::Relaxed) && goes_on());
+            }
+        };
+        let on_own = || match self.count {
+            1 => work(),
+            _ => rayon::scope(|scope| {
+                for _ in 1..self.count {
+                    scope.spawn(|_| attend_to(&|| true));
+                }
+                work()
+            }),
+        };
+        let Some(pool) = &self.cores.helpers else { return on_own() };
+        let one = |_| Some(self.cores.borrow(1)).filter(|borrowed| borrowed.count > 0);
+        let borrowed: Vec<Borrowed<'_>> = (0..pool.current_num_threads()).map_while(one).collect();
+        self.attending.fetch_add(borrowed.len(), Ordering::Relaxed);
+        pool.in_place_scope(|scope| {
+            for core in borrowed {
+                scope.spawn(|_| {
+                    attend_to(&|| self.cores.idle.load(Ordering::Relaxed) >= 0);
+                    self.attending.fetch_sub(1, Ordering::Relaxed);
+                    drop(core);
+                });
+            }
+            on_own()
+        })
+    }
+
+    /// Divides work, which is worth `worth` threads at most that wait for it, and fewer that sleep, by calling `divide` with the number of parts, and runs the parts on these
     /// threads and on idle cores. It is called on one of the pool's threads.
     ///
     /// # Errors
@@ -133,10 +190,24 @@ impl ExecutorThreads {
         divide: impl FnOnce(usize) -> Vec<T>,
         run: impl Fn(T) -> Result<(), ExecutorError> + Sync,
     ) -> Result<(), ExecutorError> {
+        let attending = self.attending.load(Ordering::Relaxed);
+        let is_attended = attending > 0 || (self.count > 1 && ATTENDS.get());
+        let worth = if is_attended { worth } else { (worth / WORTH_A_WAKE).max(1) };
         let own = self.count.min(worth);
         let helpers = self.cores.helpers.as_ref().filter(|_| worth > own);
-        let borrowed = helpers.map(|pool| (pool, self.cores.borrow(worth - own)));
-        let threads = own + borrowed.as_ref().map_or(0, |(_, borrowed)| borrowed.count as usize);
+        let (_borrowed, helping) = match helpers {
+            None => (None, 0),
+            Some(_) if attending > 0 => (None, attending.min(worth - own)),
+            Some(_) => {
+                let borrowed = self.cores.borrow(worth - own);
+                let count = borrowed.count as usize;
+                (Some(borrowed), count)
+            }
+        };
+        let threads = own + helping;
+        if threads > 1 {
+            self.divided.fetch_add(1, Ordering::Relaxed);
+        }
         let count = if threads > 1 { worth.min(PARTS_A_THREAD * threads) } else { 1 };
         let parts = Mutex::new(divide(count).into_iter());
         let error = Mutex::new(None);
@@ -158,9 +229,9 @@ impl ExecutorThreads {
                 work(&|| true);
             });
         };
-        match &borrowed {
-            Some((pool, borrowed)) if borrowed.count > 0 => pool.in_place_scope(|scope| {
-                for _ in 0..borrowed.count {
+        match helpers {
+            Some(pool) if helping > 0 => pool.in_place_scope(|scope| {
+                for _ in 0..helping {
                     // Where its worker has work again, a helper leaves the rest to others.
                     scope.spawn(|_| work(&|| self.cores.idle.load(Ordering::Relaxed) >= 0));
                 }
@@ -169,6 +240,53 @@ impl ExecutorThreads {
             _ => on_own(),
         }
         error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+}
+
+thread_local! {
+    /// Whether this thread runs attended work, or attends to some.
+    static ATTENDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A thread that runs attended work or attends to it, until this is dropped. While it looks for parts, it may come upon the request to attend to
+/// another run, or to its own, which it would not come back from.
+struct Attends;
+
+impl Attends {
+    fn begin() -> Option<Self> {
+        (!ATTENDS.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Attends {
+    fn drop(&mut self) {
+        ATTENDS.set(false);
+    }
+}
+
+/// Says that a run is over once this is dropped, even by a panic.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs parts that wait in the pool of this thread, until `goes_on` says no.
+fn attend(goes_on: &dyn Fn() -> bool) {
+    let mut looks = 0u32;
+    while goes_on() {
+        if rayon::yield_now() == Some(rayon::Yield::Executed) {
+            looks = 0;
+            continue;
+        }
+        looks += 1;
+        if looks.is_multiple_of(LOOKS_BEFORE_YIELD) {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
     }
 }
 
@@ -208,13 +326,48 @@ mod tests {
             count
         };
         let in_use = one.in_use();
-        assert_eq!(parts(&one, 9), 4, "the other worker is idle");
-        assert_eq!(parts(&one, 1), 1, "too little work");
+        assert_eq!(parts(&one, 9 * WORTH_A_WAKE), 4, "the other worker is idle");
+        assert_eq!(parts(&one, WORTH_A_WAKE), 1, "too little work");
         let other = two.in_use();
-        assert_eq!(parts(&one, 9), 1, "both have work");
+        assert_eq!(parts(&one, 9 * WORTH_A_WAKE), 1, "both have work");
         drop(other);
-        assert_eq!(parts(&one, 9), 4);
+        assert_eq!(parts(&one, 9 * WORTH_A_WAKE), 4);
         drop(in_use);
+        assert_eq!(cores.idle.load(Ordering::Relaxed), 2);
+    }
+
+    /// Work that is divided again and again, attended by the other threads of a worker and by an idle core.
+    #[test]
+    fn threads_attend_until_the_work_ends() {
+        let cores = Arc::new(SharedCores::new(2, 2));
+        let [one, two] = [0, 1].map(|_| ExecutorThreads::of_worker(2, cores.clone()));
+        let sum = AtomicUsize::new(0);
+        let run = |part| {
+            sum.fetch_add(part, Ordering::Relaxed);
+            Ok(())
+        };
+        let _in_use = one.in_use();
+        let work = || {
+            one.attended(|| {
+                for _ in 0..100 {
+                    one.share(8, |count| (1..=count).collect(), run).unwrap();
+                }
+                // The other worker has work: helpers leave, and give its cores back.
+                let in_use = two.in_use();
+                while one.attending.load(Ordering::Relaxed) > 0 {
+                    std::thread::yield_now();
+                }
+                assert_eq!(cores.idle.load(Ordering::Relaxed), 0);
+                drop(in_use);
+                one.share(8, |count| (1..=count).collect(), run).unwrap();
+                "the result"
+            })
+        };
+        assert_eq!(one.pool().run(work), "the result");
+        assert!(one.divided() > 100 && sum.into_inner() > 0);
+        assert_eq!(cores.idle.load(Ordering::Relaxed), 2, "those of the other worker");
+        let panics = || one.pool().run(|| one.attended(|| panic!("in attended work")));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
         assert_eq!(cores.idle.load(Ordering::Relaxed), 2);
     }
 
@@ -242,7 +395,9 @@ mod tests {
             2 => Err(ExecutorError::Run("part 2".to_owned())),
             _ => Ok(()),
         };
-        let shared = threads.pool().run(|| threads.share(4, |count| (0..count).collect(), run));
+        let shared = threads
+            .pool()
+            .run(|| threads.share(4 * WORTH_A_WAKE, |count| (0..count).collect(), run));
         assert!(matches!(shared, Err(ExecutorError::Run(reason)) if reason == "part 2"));
     }
 }

@@ -11,9 +11,9 @@ use crate::error::ExecutorError;
 use crate::sections::parts::{even_parts, split};
 use crate::threads::ExecutorThreads;
 
-/// Multiplications of attention, and elements of a softmax, that are worth another thread: some tens of microseconds.
-const PART_MULTIPLICATIONS: usize = 1 << 20;
-pub(super) const PART_ELEMENTS: usize = 1 << 15;
+/// Multiplications of attention, and elements of a softmax, that are worth another thread which waits for them: some microseconds.
+const PART_MULTIPLICATIONS: usize = 1 << 18;
+pub(super) const PART_ELEMENTS: usize = 1 << 13;
 
 /// The softmax of scaled and masked scores, times values.
 #[derive(Clone, Debug, PartialEq)]

@@ -254,8 +254,8 @@ impl Convolution {
     }
 }
 
-/// Multiplications of a convolution, or of each part of it, that are worth another thread: some tens of microseconds.
-const PART_MULTIPLICATIONS: usize = 1 << 20;
+/// Multiplications of a convolution, or of each part of it, that are worth another thread which waits for them: some microseconds.
+const PART_MULTIPLICATIONS: usize = 1 << 18;
 
 /// A part of a convolution.
 enum Part<'a> {

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// Elements that are copied to other places that are worth another thread: some tens of microseconds.
-pub(super) const MOVED_PART_ELEMENTS: usize = 1 << 17;
+/// Elements that are copied to other places that are worth another thread which waits for them: some microseconds.
+pub(super) const MOVED_PART_ELEMENTS: usize = 1 << 15;
 
 /// `total` rows in `count` parts, about equal.
 pub(super) fn even_parts(total: usize, count: usize) -> Vec<Range<usize>> {

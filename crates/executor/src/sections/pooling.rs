@@ -14,8 +14,8 @@ use crate::sections::tensor::ChannelsLast;
 use crate::sections::windows::{resized, size, windows};
 use crate::threads::ExecutorThreads;
 
-/// Elements of x for each part of a pool that is worth another thread: some tens of microseconds.
-const PART_ELEMENTS: usize = 1 << 17;
+/// Elements of x for each part of a pool that is worth another thread which waits for it: some microseconds.
+const PART_ELEMENTS: usize = 1 << 15;
 
 /// The rounding of the division that counts windows.
 #[derive(Clone, Copy, PartialEq, Eq)]

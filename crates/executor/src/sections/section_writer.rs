@@ -1,6 +1,7 @@
 //! Writes sections in the order in which they run, with the operators that a plan of memory is made of.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicUsize;
 
 use batchmaker_kernels::Packing;
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
@@ -130,7 +131,8 @@ impl<'a> SectionWriter<'a> {
         }
         plan.input.clone_from(&graph.input);
         plan.output.clone_from(&graph.output);
-        let program = SectionedProgram { sections, tensors, inputs, outputs };
+        let divided = AtomicUsize::new(0);
+        let program = SectionedProgram { sections, tensors, inputs, outputs, divided };
         Some(Cut { program, graph: plan, copies, scratch_bytes })
     }
 

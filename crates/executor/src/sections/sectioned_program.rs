@@ -1,5 +1,6 @@
 //! Runs the sections of a program.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rten::{Value, ValueOrView};
@@ -22,6 +23,9 @@ use crate::sections::taking::Take;
 use crate::sections::tensor::{ChannelsLast, SectionTensor, wrong_layout};
 use crate::threads::ExecutorThreads;
 
+/// A run that divides its work so often has threads that wait for parts.
+const DIVIDED_MIN: usize = 2;
+
 /// A program that was cut into sections. No section depends on the number of rows or sequences, so one of them has the same
 /// bits alone as in a batch.
 pub(crate) struct SectionedProgram {
@@ -33,6 +37,8 @@ pub(crate) struct SectionedProgram {
     pub(super) inputs: Vec<usize>,
     /// The tensor of each output port.
     pub(super) outputs: Vec<usize>,
+    /// How often the last run divided its work among threads.
+    pub(super) divided: AtomicUsize,
 }
 
 /// One section, with the numbers of its tensors.
@@ -128,7 +134,18 @@ impl SectionedProgram {
         threads: &ExecutorThreads,
     ) -> Result<Vec<Value>, ExecutorError> {
         // One hop to the thread and back, not one for each fallback section.
-        threads.pool().run(|| self.run_here(inputs, threads, None))
+        threads.pool().run(|| {
+            let before = threads.divided();
+            let run = || self.run_here(inputs, threads, None);
+            let outputs = if self.is_divided() { threads.attended(run) } else { run() };
+            self.divided.store(threads.divided() - before, Ordering::Relaxed);
+            outputs
+        })
+    }
+
+    /// Whether the last run divided some of its work.
+    fn is_divided(&self) -> bool {
+        self.divided.load(Ordering::Relaxed) >= DIVIDED_MIN
     }
 
     /// As [`Self::run`], and takes the time of each section.
