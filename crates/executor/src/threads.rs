@@ -78,8 +78,9 @@ pub struct ExecutorThreads {
     cores: Arc<SharedCores>,
     /// Borrowed cores that look for parts of a run: see [`Self::attended`].
     attending: AtomicUsize,
-    /// How often work was divided.
+    /// How often work was divided, and the most threads that any was worth: see [`Self::take_divided`].
     divided: AtomicUsize,
+    worth: AtomicUsize,
 }
 
 impl ExecutorThreads {
@@ -97,9 +98,9 @@ impl ExecutorThreads {
 
     /// Starts `count` threads of a worker that borrows from `cores` while others are idle.
     pub fn of_worker(count: usize, cores: Arc<SharedCores>) -> Self {
-        let (attending, divided) = Default::default();
+        let (attending, divided, worth) = Default::default();
         let pool = Arc::new(ThreadPool::with_num_threads(count));
-        Self { pool, count, cores, attending, divided }
+        Self { pool, count, cores, attending, divided, worth }
     }
 
     /// Uses the worker's own cores, until the result is dropped: nobody is to borrow them.
@@ -135,14 +136,14 @@ impl ExecutorThreads {
         self.pool.clone()
     }
 
-    /// How often work was divided so far.
-    pub(crate) fn divided(&self) -> usize {
-        self.divided.load(Ordering::Relaxed)
+    /// How often work was divided since the last call, and the most threads that any of it was worth.
+    pub(crate) fn take_divided(&self) -> (usize, usize) {
+        (self.divided.swap(0, Ordering::Relaxed), self.worth.swap(0, Ordering::Relaxed))
     }
 
-    /// Runs `work`, which divides work of its own again and again. Until it ends, the other threads and the cores of idle workers look for parts
-    /// without sleeping in between: to wake a thread takes as long as a short operator. It is called on one of the pool's threads.
-    pub(crate) fn attended<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+    /// Runs `work`, which divides work of its own again and again. Until it ends, up to `worth` threads, those of the pool and those of idle workers,
+    /// look for parts without sleeping in between: to wake a thread takes as long as a short operator. It is called on one of the pool's threads.
+    pub(crate) fn attended<T: Send>(&self, worth: usize, work: impl FnOnce() -> T + Send) -> T {
         let is_over = AtomicBool::new(false);
         let _runs = Attends::begin();
         let work = || {
@@ -154,18 +155,20 @@ impl ExecutorThreads {
                 attend(&|| !is_over.load(Ordering::Relaxed) && goes_on());
             }
         };
-        let on_own = || match self.count {
-            1 => work(),
+        let own = self.count.min(worth);
+        let on_own = || match own {
+            0 | 1 => work(),
             _ => rayon::scope(|scope| {
-                for _ in 1..self.count {
+                for _ in 1..own {
                     scope.spawn(|_| attend_to(&|| true));
                 }
                 work()
             }),
         };
         let Some(pool) = &self.cores.helpers else { return on_own() };
+        let others = pool.current_num_threads().min(worth.saturating_sub(own));
         let one = |_| Some(self.cores.borrow(1)).filter(|borrowed| borrowed.count > 0);
-        let borrowed: Vec<Borrowed<'_>> = (0..pool.current_num_threads()).map_while(one).collect();
+        let borrowed: Vec<Borrowed<'_>> = (0..others).map_while(one).collect();
         self.attending.fetch_add(borrowed.len(), Ordering::Relaxed);
         pool.in_place_scope(|scope| {
             for core in borrowed {
@@ -179,8 +182,8 @@ impl ExecutorThreads {
         })
     }
 
-    /// Divides work, which is worth `worth` threads at most that wait for it, and fewer that sleep, by calling `divide` with the number of parts, and runs the parts on these
-    /// threads and on idle cores. It is called on one of the pool's threads.
+    /// Divides work, which is worth `worth` threads at most that wait for it, and fewer that sleep, by calling `divide` with the number of parts,
+    /// and runs the parts on these threads and on idle cores. It is called on one of the pool's threads.
     ///
     /// # Errors
     /// The first error of `run`.
@@ -207,6 +210,7 @@ impl ExecutorThreads {
         let threads = own + helping;
         if threads > 1 {
             self.divided.fetch_add(1, Ordering::Relaxed);
+            self.worth.fetch_max(worth, Ordering::Relaxed);
         }
         let count = if threads > 1 { worth.min(PARTS_A_THREAD * threads) } else { 1 };
         let parts = Mutex::new(divide(count).into_iter());
@@ -348,7 +352,7 @@ mod tests {
         };
         let _in_use = one.in_use();
         let work = || {
-            one.attended(|| {
+            one.attended(8, || {
                 for _ in 0..100 {
                     one.share(8, |count| (1..=count).collect(), run).unwrap();
                 }
@@ -364,9 +368,10 @@ mod tests {
             })
         };
         assert_eq!(one.pool().run(work), "the result");
-        assert!(one.divided() > 100 && sum.into_inner() > 0);
+        let (divided, worth) = one.take_divided();
+        assert!(divided > 100 && worth == 8 && sum.into_inner() > 0);
         assert_eq!(cores.idle.load(Ordering::Relaxed), 2, "those of the other worker");
-        let panics = || one.pool().run(|| one.attended(|| panic!("in attended work")));
+        let panics = || one.pool().run(|| one.attended(8, || panic!("in attended work")));
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
         assert_eq!(cores.idle.load(Ordering::Relaxed), 2);
     }

@@ -131,8 +131,8 @@ impl<'a> SectionWriter<'a> {
         }
         plan.input.clone_from(&graph.input);
         plan.output.clone_from(&graph.output);
-        let divided = AtomicUsize::new(0);
-        let program = SectionedProgram { sections, tensors, inputs, outputs, divided };
+        let attending = AtomicUsize::new(0);
+        let program = SectionedProgram { sections, tensors, inputs, outputs, attending };
         Some(Cut { program, graph: plan, copies, scratch_bytes })
     }
 

@@ -37,8 +37,8 @@ pub(crate) struct SectionedProgram {
     pub(super) inputs: Vec<usize>,
     /// The tensor of each output port.
     pub(super) outputs: Vec<usize>,
-    /// How often the last run divided its work among threads.
-    pub(super) divided: AtomicUsize,
+    /// The threads that are to wait for parts of a run: the most that an operator of the last was worth; 0 if it divided too few.
+    pub(super) attending: AtomicUsize,
 }
 
 /// One section, with the numbers of its tensors.
@@ -135,17 +135,16 @@ impl SectionedProgram {
     ) -> Result<Vec<Value>, ExecutorError> {
         // One hop to the thread and back, not one for each fallback section.
         threads.pool().run(|| {
-            let before = threads.divided();
             let run = || self.run_here(inputs, threads, None);
-            let outputs = if self.is_divided() { threads.attended(run) } else { run() };
-            self.divided.store(threads.divided() - before, Ordering::Relaxed);
+            let outputs = match self.attending.load(Ordering::Relaxed) {
+                0 => run(),
+                worth => threads.attended(worth, run),
+            };
+            let (divided, worth) = threads.take_divided();
+            let attending = if divided >= DIVIDED_MIN { worth } else { 0 };
+            self.attending.store(attending, Ordering::Relaxed);
             outputs
         })
-    }
-
-    /// Whether the last run divided some of its work.
-    fn is_divided(&self) -> bool {
-        self.divided.load(Ordering::Relaxed) >= DIVIDED_MIN
     }
 
     /// As [`Self::run`], and takes the time of each section.
