@@ -25,7 +25,7 @@ const LONG_ENOUGH_FOR_ALL: Duration = Duration::from_millis(1);
 /// How many times as long, or as short, as a usual run others may be: sessions for them are made when the program is loaded.
 const NEAR: u32 = 8;
 
-/// The time of a run that nothing is known of.
+/// The time that a run is taken to need if no run of the program could be timed: long enough for all threads.
 const UNKNOWN: Duration = Duration::from_secs(1);
 
 /// The part of its time, and the most, that a long run waits for the other workers: often one of them runs a short cell of the same request.
@@ -182,9 +182,10 @@ pub(crate) struct OnnxRuntimeProgram {
     wide: Mutex<Option<Session>>,
 }
 
-/// The sessions on so many threads that nobody runs, as many as there are workers.
+/// Sessions of a program that have the same number of threads: one for each worker.
 struct Sessions {
     threads: usize,
+    /// Those that no worker is running.
     idle: Mutex<Vec<Session>>,
 }
 
@@ -286,7 +287,10 @@ impl OnnxRuntimeProgram {
         bytes: u64,
         threads: &ExecutorThreads,
     ) -> Result<Vec<Shaped>, ExecutorError> {
-        let time = self.pace.map_or(UNKNOWN, |pace| Duration::from_secs_f64(pace * bytes as f64));
+        // Bytes are upper bounds, and may be without measure.
+        let time_of =
+            |pace: f64| Duration::try_from_secs_f64(pace * bytes.max(1) as f64).unwrap_or(UNKNOWN);
+        let time = self.pace.map_or(UNKNOWN, time_of);
         let run = |session: &mut Session| -> ort::Result<Vec<Shaped>> {
             let inputs = inputs.into_iter().map(|(shape, data)| value(shape, data));
             let inputs: Vec<SessionInputValue<'_>> = inputs.collect::<Result<_, _>>()?;
