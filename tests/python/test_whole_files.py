@@ -508,6 +508,27 @@ def test_fixed_lengths(tmp_path):
         assert np.array_equal(alone, reply)
 
 
+def test_a_line_of_pixels(tmp_path):
+    """A convolution in two dimensions along a line, whose other axis goes, takes the shift and the activation behind that."""
+    graph, path, steps = Graph(SEED), tmp_path / "model.onnx", 9
+    graph.op("Transpose", perm=[0, 2, 1])
+    graph.op("Unsqueeze", graph.constant([2], np.int64))
+    graph.op("Conv", graph.weights(10, FEATURES, 1, 3))
+    graph.op("Squeeze", graph.constant([2], np.int64))
+    graph.op("Add", graph.weights(1, 10, 1))
+    graph.op("Relu")
+    graph.op("Transpose", perm=[0, 2, 1])
+    graph.lstm(10)
+    graph.save(path, ("batch", steps, FEATURES))
+    profile = subprocess.run([BINARY, "profile", path, "--operators"], capture_output=True, text=True, check=True).stdout
+    assert f"Conv 1x3, {FEATURES} to 10, Relu" in profile
+    session = onnxruntime.InferenceSession(path)
+    arrays = [np.random.default_rng(SEED).standard_normal((batch, steps, FEATURES), np.float32) for batch in (1, 3)]
+    for array, reply in zip(arrays, run(path, arrays), strict=True):
+        (wanted,) = session.run(None, {"x": array})
+        assert np.max(np.abs(reply - wanted)) <= 1e-5 * max(1.0, np.max(np.abs(wanted)))
+
+
 def test_rows_of_a_widened_operator(tmp_path):
     """An output whose rows have time before the batch, of an operator that is computed with convolutions."""
     graph, path, steps = Graph(SEED), tmp_path / "model.onnx", 9

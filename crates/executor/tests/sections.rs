@@ -278,8 +278,13 @@ impl Network {
         let w = self.writer.weights(&[outputs, x.channels, 1, 3]);
         let attributes = vec![ints("kernel_shape", &[1, 3]), ints("pads", &[0, 1, 0, 1])];
         let y = self.writer.op("Conv", &[&rows, &w], attributes);
-        let axis = self.writer.ints(&[2]);
-        let y = self.writer.op("Squeeze", &[&y, &axis], vec![]);
+        let y = match height % 2 {
+            0 => self.writer.reshape(&y, &[-1, outputs as i64, (height * width) as i64]),
+            _ => {
+                let axis = self.writer.ints(&[2]);
+                self.writer.op("Squeeze", &[&y, &axis], vec![])
+            }
+        };
         let shift = self.writer.weights(&[1, outputs, 1]);
         let y = self.writer.op("Add", &[&y, &shift], vec![]);
         let y = self.writer.op("Relu", &[&y], vec![]);

@@ -2,6 +2,7 @@
 
 use rten_onnx::onnx::NodeProto;
 
+use crate::growth::Growth;
 use crate::operator::operator;
 use crate::sections::constants::{int, ints};
 use crate::sections::joining::Join;
@@ -66,11 +67,17 @@ impl Sorter<'_> {
             from.len() == 4 && to[..] == ChannelsLast::sizes(from)
         };
         let has_one_length = self.probe.lengths().count() == 0;
+        let has_fixed_pixels = || {
+            let growth = self.probe.growth(x);
+            growth.is_some_and(|growth| growth.dims.iter().skip(2).all(Growth::is_fixed))
+        };
         let keeps_channels = match self.view_step(node)? {
             ViewStep::Squeeze(_) => true,
             ViewStep::Reshape(dims) => {
                 let channels = from[0].get(1).map(|&n| n as i64);
-                has_one_length || matches!(dims[..], [0, n, -1] if n == 0 || Some(n) == channels)
+                has_one_length
+                    || matches!(dims[..], [0, n, -1] if n == 0 || Some(n) == channels)
+                    || matches!(dims[..], [-1, ..] if has_fixed_pixels())
             }
             _ => false,
         };

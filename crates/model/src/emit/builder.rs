@@ -284,6 +284,10 @@ impl<'a> Builder<'a> {
             order
         };
         let (old, new) = (factors(from), factors(to));
+        if old == new {
+            // Axes are divided, joined, or come or go with one element: none moves.
+            return self.reshape(name, to);
+        }
         let mut name = name.to_owned();
         if from != old {
             name = self.reshape(&name, &old)?;
