@@ -1,13 +1,12 @@
 //! Loads a program in the executor that is wanted, or in the faster one.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use batchmaker_graph::Program;
 use batchmaker_kernels::Precision;
 use rten_onnx::onnx::ModelProto;
 
-use super::{Engine, Loaded, LoadedSingleRow};
+use super::{Engine, Loaded};
 use crate::error::ExecutorError;
 use crate::executor_choice::{Executor, ProgramOptions};
 use crate::faster::why_own;
@@ -99,18 +98,9 @@ impl Loaded {
             working_bytes.run_alone();
         }
         let loaded = OnnxRuntimeProgram::new(runtime, program.bytes.clone())?;
-        let mut loaded = Self {
-            engine: Engine::OnnxRuntime(loaded),
-            inputs: inputs.clone(),
-            outputs: outputs.clone(),
-            output_ids: Vec::new(),
-            single_row: LoadedSingleRow::Plain,
-            known_spans: Mutex::default(),
-            working_bytes,
-            known_steps: probe.map(|probe| probe.span),
-            refusal: None,
-            is_deep: false,
-        };
+        let known_steps = probe.map(|probe| probe.span);
+        let ports = [inputs.clone(), outputs.clone()];
+        let mut loaded = Self::with(Engine::OnnxRuntime(loaded), ports, working_bytes, known_steps);
         let mut usual = None;
         if let Some(probe) = probe {
             // Windows that rten takes may be too long for ONNX Runtime.

@@ -125,19 +125,9 @@ impl Loaded {
         };
         let (input_ids, output_ids) = (ids("in", inputs.len())?, ids("out", outputs.len())?);
         let single_row = LoadedSingleRow::new(&single_row, id)?;
-        let known_spans = Mutex::default();
-        let mut loaded = Self {
-            engine: Engine::Whole(Box::new(model), input_ids),
-            inputs,
-            outputs,
-            output_ids,
-            single_row,
-            known_spans,
-            working_bytes,
-            known_steps,
-            refusal: None,
-            is_deep,
-        };
+        let engine = Engine::Whole(Box::new(model), input_ids);
+        let loaded = Self::with(engine, [inputs, outputs], working_bytes, known_steps);
+        let mut loaded = Self { output_ids, single_row, is_deep, ..loaded };
         if !loaded.has_same_bits_as_two(probe.map_or(1, |probe| probe.span)) {
             loaded.single_row = LoadedSingleRow::Twice;
             loaded.working_bytes.run_twice();
@@ -154,20 +144,28 @@ impl Loaded {
         let Cut { program, graph, copies, scratch_bytes } = cut;
         let working_bytes =
             WorkingBytes::of_sections(&graph, probe, (&copies, scratch_bytes), &inputs, &outputs);
-        let (output_ids, single_row) = (Vec::new(), LoadedSingleRow::Plain);
-        let (engine, known_spans) = (Engine::Sections(program), Mutex::default());
-        let (known_steps, refusal, is_deep) = (Some(probe.span), None, false);
+        let engine = Engine::Sections(program);
+        Self::with(engine, [inputs, outputs], working_bytes, Some(probe.span))
+    }
+
+    /// The program in `engine`, which computes a single row or sequence as it does several.
+    fn with(
+        engine: Engine,
+        [inputs, outputs]: [Vec<Port>; 2],
+        working_bytes: WorkingBytes,
+        known_steps: Option<usize>,
+    ) -> Self {
         Self {
             engine,
             inputs,
             outputs,
-            output_ids,
-            single_row,
-            known_spans,
+            output_ids: Vec::new(),
+            single_row: LoadedSingleRow::Plain,
+            known_spans: Mutex::default(),
             working_bytes,
             known_steps,
-            refusal,
-            is_deep,
+            refusal: None,
+            is_deep: false,
         }
     }
 

@@ -1,74 +1,24 @@
 //! The threads that programs run on, and the cores that workers lend each other while they have no work.
 
-use std::cell::Cell;
-use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
+mod attending;
+mod attends;
+mod shared_cores;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rten::ThreadPool;
 
 use crate::error::ExecutorError;
+use crate::threads::attends::is_attending;
+pub use crate::threads::shared_cores::{Borrowed, SharedCores};
 
 /// Parts that work is divided into for each thread that shares it: a thread that comes late takes fewer.
 const PARTS_A_THREAD: usize = 2;
 
 /// As many times as much work is worth a thread that has to be woken as one that waits for it.
 const WORTH_A_WAKE: usize = 4;
-
-/// The looks for parts in a row that find none, before a thread lets others have its core for a moment.
-const LOOKS_BEFORE_YIELD: u32 = 32;
-
-/// The cores of all workers of a device. A worker that has none of its own to spare borrows those of workers that are idle.
-pub struct SharedCores {
-    /// Cores that nobody uses; negative where helpers run on cores that their workers have come back to.
-    idle: AtomicIsize,
-    /// As many as there are cores beside those of one worker; none if there is but one worker.
-    helpers: Option<rayon::ThreadPool>,
-}
-
-impl SharedCores {
-    /// The cores of `workers` workers, `threads` each.
-    pub fn new(workers: usize, threads: usize) -> Self {
-        let beside = workers.saturating_sub(1) * threads;
-        let pool = || {
-            let builder = rayon::ThreadPoolBuilder::new().num_threads(beside);
-            // Without threads, nobody helps.
-            builder.thread_name(|index| format!("helper-{index}")).build().ok()
-        };
-        let idle = AtomicIsize::new((workers * threads) as isize);
-        Self { idle, helpers: (beside > 0).then(pool).flatten() }
-    }
-
-    /// Takes up to `count` idle cores.
-    fn borrow(&self, count: usize) -> Borrowed<'_> {
-        let take = |idle: isize| {
-            let taken = idle.clamp(0, count as isize);
-            (taken > 0).then_some(idle - taken)
-        };
-        let before = self.idle.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-        let count = before.map_or(0, |idle| idle.clamp(0, count as isize));
-        Borrowed { idle: &self.idle, count }
-    }
-}
-
-impl fmt::Debug for SharedCores {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedCores").field("idle", &self.idle).finish_non_exhaustive()
-    }
-}
-
-/// Cores in use, until this is dropped.
-pub struct Borrowed<'a> {
-    idle: &'a AtomicIsize,
-    count: isize,
-}
-
-impl Drop for Borrowed<'_> {
-    fn drop(&mut self) {
-        self.idle.fetch_add(self.count, Ordering::Relaxed);
-    }
-}
 
 /// Threads of their own that programs run on, one program at a time; the caller waits. Each worker of a device has
 /// some.
@@ -141,49 +91,8 @@ impl ExecutorThreads {
         (self.divided.swap(0, Ordering::Relaxed), self.worth.swap(0, Ordering::Relaxed))
     }
 
-    /// Runs `work`, which divides work of its own again and again. Until it ends, up to `worth` threads, those of the pool and those of idle workers,
-    /// look for parts without sleeping in between: to wake a thread takes as long as a short operator. It is called on one of the pool's threads.
-    pub(crate) fn attended<T: Send>(&self, worth: usize, work: impl FnOnce() -> T + Send) -> T {
-        let is_over = AtomicBool::new(false);
-        let _runs = Attends::begin();
-        let work = || {
-            let _over = Over(&is_over);
-            work()
-        };
-        let attend_to = |goes_on: &dyn Fn() -> bool| {
-            if let Some(_attends) = Attends::begin() {
-                attend(&|| !is_over.load(Ordering::Relaxed) && goes_on());
-            }
-        };
-        let own = self.count.min(worth);
-        let on_own = || match own {
-            0 | 1 => work(),
-            _ => rayon::scope(|scope| {
-                for _ in 1..own {
-                    scope.spawn(|_| attend_to(&|| true));
-                }
-                work()
-            }),
-        };
-        let Some(pool) = &self.cores.helpers else { return on_own() };
-        let others = pool.current_num_threads().min(worth.saturating_sub(own));
-        let one = |_| Some(self.cores.borrow(1)).filter(|borrowed| borrowed.count > 0);
-        let borrowed: Vec<Borrowed<'_>> = (0..others).map_while(one).collect();
-        self.attending.fetch_add(borrowed.len(), Ordering::Relaxed);
-        pool.in_place_scope(|scope| {
-            for core in borrowed {
-                scope.spawn(|_| {
-                    attend_to(&|| self.cores.idle.load(Ordering::Relaxed) >= 0);
-                    self.attending.fetch_sub(1, Ordering::Relaxed);
-                    drop(core);
-                });
-            }
-            on_own()
-        })
-    }
-
-    /// Divides work, which is worth `worth` threads at most that wait for it, and fewer that sleep, by calling `divide` with the number of parts,
-    /// and runs the parts on these threads and on idle cores. It is called on one of the pool's threads.
+    /// Divides work, which is worth `worth` threads at most that wait for it, and fewer that sleep, by calling `divide` with the number of
+    /// parts, and runs the parts on these threads and on idle cores. It is called on one of the pool's threads.
     ///
     /// # Errors
     /// The first error of `run`.
@@ -194,7 +103,7 @@ impl ExecutorThreads {
         run: impl Fn(T) -> Result<(), ExecutorError> + Sync,
     ) -> Result<(), ExecutorError> {
         let attending = self.attending.load(Ordering::Relaxed);
-        let is_attended = attending > 0 || (self.count > 1 && ATTENDS.get());
+        let is_attended = attending > 0 || (self.count > 1 && is_attending());
         let worth = if is_attended { worth } else { (worth / WORTH_A_WAKE).max(1) };
         let own = self.count.min(worth);
         let helpers = self.cores.helpers.as_ref().filter(|_| worth > own);
@@ -247,53 +156,6 @@ impl ExecutorThreads {
     }
 }
 
-thread_local! {
-    /// Whether this thread runs attended work, or attends to some.
-    static ATTENDS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// A thread that runs attended work or attends to it, until this is dropped. While it looks for parts, it may come upon the request to attend to
-/// another run, or to its own, which it would not come back from.
-struct Attends;
-
-impl Attends {
-    fn begin() -> Option<Self> {
-        (!ATTENDS.replace(true)).then_some(Self)
-    }
-}
-
-impl Drop for Attends {
-    fn drop(&mut self) {
-        ATTENDS.set(false);
-    }
-}
-
-/// Says that a run is over once this is dropped, even by a panic.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Runs parts that wait in the pool of this thread, until `goes_on` says no.
-fn attend(goes_on: &dyn Fn() -> bool) {
-    let mut looks = 0u32;
-    while goes_on() {
-        if rayon::yield_now() == Some(rayon::Yield::Executed) {
-            looks = 0;
-            continue;
-        }
-        looks += 1;
-        if looks.is_multiple_of(LOOKS_BEFORE_YIELD) {
-            std::thread::yield_now();
-        } else {
-            std::hint::spin_loop();
-        }
-    }
-}
-
 /// A thread that programs run on: see [`ExecutorThreads::host`].
 pub struct ExecutorHost(Arc<ThreadPool>);
 
@@ -337,42 +199,6 @@ mod tests {
         drop(other);
         assert_eq!(parts(&one, 9 * WORTH_A_WAKE), 4);
         drop(in_use);
-        assert_eq!(cores.idle.load(Ordering::Relaxed), 2);
-    }
-
-    /// Work that is divided again and again, attended by the other threads of a worker and by an idle core.
-    #[test]
-    fn threads_attend_until_the_work_ends() {
-        let cores = Arc::new(SharedCores::new(2, 2));
-        let [one, two] = [0, 1].map(|_| ExecutorThreads::of_worker(2, cores.clone()));
-        let sum = AtomicUsize::new(0);
-        let run = |part| {
-            sum.fetch_add(part, Ordering::Relaxed);
-            Ok(())
-        };
-        let _in_use = one.in_use();
-        let work = || {
-            one.attended(8, || {
-                for _ in 0..100 {
-                    one.share(8, |count| (1..=count).collect(), run).unwrap();
-                }
-                // The other worker has work: helpers leave, and give its cores back.
-                let in_use = two.in_use();
-                while one.attending.load(Ordering::Relaxed) > 0 {
-                    std::thread::yield_now();
-                }
-                assert_eq!(cores.idle.load(Ordering::Relaxed), 0);
-                drop(in_use);
-                one.share(8, |count| (1..=count).collect(), run).unwrap();
-                "the result"
-            })
-        };
-        assert_eq!(one.pool().run(work), "the result");
-        let (divided, worth) = one.take_divided();
-        assert!(divided > 100 && worth == 8 && sum.into_inner() > 0);
-        assert_eq!(cores.idle.load(Ordering::Relaxed), 2, "those of the other worker");
-        let panics = || one.pool().run(|| one.attended(8, || panic!("in attended work")));
-        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
         assert_eq!(cores.idle.load(Ordering::Relaxed), 2);
     }
 

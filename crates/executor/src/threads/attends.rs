@@ -1,0 +1,30 @@
+//! Which threads run attended work, or attend to some.
+
+use std::cell::Cell;
+
+thread_local! {
+    /// Whether this thread runs attended work, or attends to some.
+    static ATTENDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A thread that runs attended work or attends to it, until this is dropped. While it looks for parts, it may come upon the request to attend to
+/// another run, or to its own, which it would not come back from.
+pub(super) struct Attends;
+
+impl Attends {
+    /// None if this thread runs attended work, or attends to some, already.
+    pub(super) fn begin() -> Option<Self> {
+        (!ATTENDS.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Attends {
+    fn drop(&mut self) {
+        ATTENDS.set(false);
+    }
+}
+
+/// Whether this thread runs attended work, or attends to some.
+pub(super) fn is_attending() -> bool {
+    ATTENDS.get()
+}
