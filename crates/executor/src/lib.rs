@@ -45,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 mod buffer_pool;
+mod buffers;
 mod error;
 mod executor_choice;
 mod executor_of_cell;

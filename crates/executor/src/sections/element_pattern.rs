@@ -41,10 +41,12 @@ impl Sorter<'_> {
         if !matches!(self.native[at].kind, NativeKind::Chain(..)) {
             return None;
         }
-        if let Some(other) = other
-            && (other == x || !self.is_before(at, other))
-        {
+        if other == Some(x) {
             return None;
+        }
+        if let Some(other) = other.filter(|other| !self.is_before(at, other)) {
+            // Nobody else waits for the chain.
+            self.native[at].depth = self.depth(other) + 1;
         }
         let section = &mut self.native[at];
         if let (ChainStep::Binary(_, ChainOperand::Read(at)), Some(other)) = (&mut step, other) {

@@ -32,7 +32,7 @@ const OF_FLOATS: [&str; 20] = [
 ];
 
 /// Operators whose output has the type of their first input.
-const OF_FIRST: [&str; 31] = [
+const OF_FIRST: [&str; 34] = [
     "Abs",
     "Add",
     "Ceil",
@@ -51,12 +51,15 @@ const OF_FIRST: [&str; 31] = [
     "Neg",
     "Pad",
     "Pow",
+    "Reciprocal",
     "ReduceMax",
     "ReduceMin",
     "ReduceSum",
     "Relu",
     "Reshape",
     "Resize",
+    "Round",
+    "Sign",
     "Slice",
     "Split",
     "Squeeze",

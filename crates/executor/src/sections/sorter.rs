@@ -149,7 +149,7 @@ impl<'a> Sorter<'a> {
         Sorted { native: self.native, fallback: self.fallback }
     }
 
-    fn depth(&self, name: &str) -> usize {
+    pub(super) fn depth(&self, name: &str) -> usize {
         self.depths.get(name).copied().unwrap_or(0)
     }
 

@@ -7,8 +7,8 @@ thread_local! {
     static ATTENDS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A thread that runs attended work or attends to it, until this is dropped. While it looks for parts, it may come upon the request to attend to
-/// another run, or to its own, which it would not come back from.
+/// A thread that runs attended work or attends to it, until this is dropped. While it looks for parts, it may come upon the request to
+/// attend to another run, or to its own, which it would not come back from.
 pub(super) struct Attends;
 
 impl Attends {
