@@ -454,6 +454,8 @@ def test_a_scale_is_of_one_sequence(tmp_path):
         alone = [session.run(None, {"x": sequence[None]})[0] for sequence in array]
         wanted = np.concatenate(alone)
         assert np.max(np.abs(reply - wanted)) <= 1e-5 * max(1.0, np.max(np.abs(wanted)))
+    profile = subprocess.run([BINARY, "profile", path, "--operators"], capture_output=True, text=True, check=True).stdout
+    assert "Div, Add, Sub, Add, Clip, Sub" in profile, "rounded in one pass, though the zero point is known after the scale"
 
 
 def fixed_lengths(graph, step=-1):

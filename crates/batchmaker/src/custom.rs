@@ -156,7 +156,7 @@ impl CustomModel {
         for (handle, priority) in self.cells.iter().zip(0..) {
             let (name, cell) = (handle.name(), handle.cell());
             let (fused, description) = (handle.is_fused(), handle.description());
-            let new = NewCell { name, cell, priority, fused, description };
+            let new = NewCell { name, cell, stage: 0, priority, fused, description };
             // A profile may choose the precision of a cell for which the program chose none.
             let chosen = (cell.precision != Precision::default()).then_some(cell.precision);
             let used = options.register(registry, &new, None, chosen);

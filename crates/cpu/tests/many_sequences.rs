@@ -31,6 +31,7 @@ fn lstm() -> CellType {
     CellType {
         name: "lstm".to_owned(),
         identity: cell.identity(),
+        stage: 0,
         cell: Arc::new(cell),
         max_batch_size: ROSTER,
         priorities: Vec::new(),

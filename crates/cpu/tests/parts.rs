@@ -45,6 +45,7 @@ fn greatest() -> CellType {
     CellType {
         name: "greatest".to_owned(),
         identity: cell.identity(),
+        stage: 0,
         cell: Arc::new(cell),
         max_batch_size: ROWS,
         priorities: Vec::new(),

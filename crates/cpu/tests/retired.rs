@@ -47,6 +47,7 @@ fn a_roster_keeps_nothing_of_a_retired_request() {
         let cell_type = CellType {
             name: "sum".to_owned(),
             identity: cell.identity(),
+            stage: 0,
             cell: Arc::new(cell),
             max_batch_size: 1,
             priorities: Vec::new(),

@@ -8,8 +8,8 @@ use std::ops::{Deref, DerefMut};
 /// The least elements of a buffer that outlives its run: the allocator keeps smaller ones itself.
 const KEPT_LEN_MIN: usize = 16 << 10;
 
-/// The most elements of all buffers that outlive a run: 128 MiB.
-const KEPT_LEN_MAX: usize = 32 << 20;
+/// The most elements of all buffers that outlive a run: 64 MiB, as many as a batch of several nodes may take.
+const KEPT_LEN_MAX: usize = 16 << 20;
 
 /// The runs that a buffer outlives without being taken.
 const KEPT_RUNS: u64 = 16;

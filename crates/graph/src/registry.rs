@@ -1,4 +1,4 @@
-//! Cell types: the registry that makes equal cells of different models one type.
+//! Cell types: the registry that makes equal cells of one stage, in different models too, one type.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ pub struct CellType {
     pub cell: Arc<Cell>,
     /// See [`CellIdentity`].
     pub identity: CellIdentity,
+    /// The stage of the models that use it, where these are cut into stages; else 0.
+    pub stage: usize,
     /// The most rows in one batch: the smallest limit that any model set.
     pub max_batch_size: u32,
     /// The models that use it.
@@ -33,7 +35,7 @@ pub struct CellType {
 #[derive(Clone, Debug, Default)]
 pub struct CellRegistry {
     cell_types: Vec<CellType>,
-    by_identity: HashMap<CellIdentity, CellTypeId>,
+    by_identity: HashMap<(CellIdentity, usize), CellTypeId>,
 }
 
 impl CellRegistry {
@@ -45,9 +47,21 @@ impl CellRegistry {
         max_batch_size: u32,
         rank: ModelPriority,
     ) -> CellTypeId {
+        self.add_of_stage(name, cell, 0, max_batch_size, rank)
+    }
+
+    /// As [`Self::add`], a cell of a stage. Equal cells of two stages are two types, as a type is of one stage.
+    pub fn add_of_stage(
+        &mut self,
+        name: &str,
+        cell: Cell,
+        stage: usize,
+        max_batch_size: u32,
+        rank: ModelPriority,
+    ) -> CellTypeId {
         assert!(max_batch_size > 0, "a batch limit of 0 for cell {name}");
         let identity = cell.identity();
-        if let Some(&id) = self.by_identity.get(&identity) {
+        if let Some(&id) = self.by_identity.get(&(identity, stage)) {
             let known = &mut self.cell_types[id.index()];
             known.max_batch_size = known.max_batch_size.min(max_batch_size);
             match known.priorities.iter_mut().find(|known| known.model == rank.model) {
@@ -57,11 +71,12 @@ impl CellRegistry {
             return id;
         }
         let id = CellTypeId(self.cell_types.len() as u32);
-        self.by_identity.insert(identity, id);
+        self.by_identity.insert((identity, stage), id);
         self.cell_types.push(CellType {
             name: name.to_owned(),
             cell: Arc::new(cell),
             identity,
+            stage,
             max_batch_size,
             priorities: vec![rank],
         });
@@ -107,5 +122,8 @@ mod tests {
         assert_ne!(a, c);
         assert_eq!(registry.get(a).max_batch_size, 32);
         assert_eq!(registry.get(a).priorities, [rank(0), rank(1)]);
+        let later = registry.add_of_stage("a", lstm(1.0), 1, 16, rank(0));
+        assert_ne!(a, later);
+        assert_eq!((registry.get(later).stage, registry.get(a).max_batch_size), (1, 32));
     }
 }

@@ -54,6 +54,7 @@ pub(super) fn cell_type(name: &str, cell: &Cell) -> CellType {
         name: name.to_owned(),
         cell: Arc::new(cell.clone()),
         identity: cell.identity(),
+        stage: 0,
         max_batch_size: 64,
         priorities: Vec::new(),
     }

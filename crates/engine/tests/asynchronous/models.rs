@@ -127,7 +127,15 @@ fn trees(model: ModelId, registry: &mut CellRegistry) -> Model {
         let cell_type = registry.add(name, cell.clone(), 64, rank);
         let (name, description) = (name.to_owned(), String::new());
         let (fused, limit_given) = (true, true);
-        cells.push(ModelCell { name, cell_type, fused, limit_given, priority, description });
+        cells.push(ModelCell {
+            name,
+            cell_type,
+            stage: 0,
+            fused,
+            limit_given,
+            priority,
+            description,
+        });
         cell_type
     };
     let cell_types = [add("leaf", &leaf, 0), add("inner", &inner, 1)];

@@ -77,6 +77,7 @@ fn row_wise(analysis: &Analysis) -> NamedCell {
         instances,
         domain: Domain { time: None, batch: true },
         scope: Scope::Row,
+        stage: 0,
         recurrence_depth: 0,
         inputs: inputs.collect(),
         outputs: outputs.clone(),
@@ -101,7 +102,7 @@ fn composite(
     analysis: &mut Analysis,
     arg_maxes: Vec<ArgMax>,
 ) -> Result<NamedCell, Vec<Diagnostic>> {
-    let cut = cut(analysis, arg_maxes);
+    let cut = cut(analysis, arg_maxes, &[]);
     let analysis = &*analysis;
     let mut diagnostics = Vec::new();
     let mut registers = Registers::default();

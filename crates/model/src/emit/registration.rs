@@ -24,13 +24,17 @@ pub struct LoadOptions {
     pub precision: PerCell<Precision>,
     /// The choices of profiles, which yield to the model's own: by the identity of a cell in f32, as text.
     pub profile: HashMap<String, ProfiledCell>,
+    /// The nodes of a file without recurrence that begin its stages, but for the first, in the order of the file. Each is named as
+    /// cells are: by its name, or `OP_k`.
+    pub stage_starts: Vec<String>,
 }
 
 impl LoadOptions {
     /// Options that leave every choice to models.
     pub fn new(model: ModelId) -> Self {
         let (max_batch_size, precision) = (PerCell::default(), PerCell::default());
-        Self { model, max_batch_size, precision, profile: HashMap::new() }
+        let (profile, stage_starts) = (HashMap::new(), Vec::new());
+        Self { model, max_batch_size, precision, profile, stage_starts }
     }
 
     /// Registers a cell. `models_limit` and `models_precision` are the model's own choices.
@@ -41,7 +45,7 @@ impl LoadOptions {
         models_limit: Option<u32>,
         models_precision: Option<Precision>,
     ) -> ModelCell {
-        let &NewCell { name, cell, priority, fused, description } = cell;
+        let &NewCell { name, cell, stage, priority, fused, description } = cell;
         let identity = || cell.identity().to_string();
         let profiled = match self.profile.is_empty() {
             true => ProfiledCell::default(),
@@ -55,8 +59,9 @@ impl LoadOptions {
         let limit = limit.unwrap_or(default).max(1);
         let rank = ModelPriority { model: self.model, priority };
         let (name, description) = (name.to_owned(), description.to_owned());
-        let cell_type = registry.add(&name, cell, limit, rank);
-        ModelCell { name, cell_type, fused, limit_given: given.is_some(), priority, description }
+        let cell_type = registry.add_of_stage(&name, cell, stage, limit, rank);
+        let limit_given = given.is_some();
+        ModelCell { name, cell_type, stage, fused, limit_given, priority, description }
     }
 }
 
@@ -67,6 +72,8 @@ pub struct NewCell<'a> {
     pub name: &'a str,
     /// The cell.
     pub cell: &'a Cell,
+    /// See [`ModelCell::stage`].
+    pub stage: usize,
     /// See [`ModelCell::priority`].
     pub priority: i32,
     /// See [`ModelCell::fused`].
@@ -114,6 +121,8 @@ pub struct ModelCell {
     pub name: String,
     /// The registered type; equal cells share one.
     pub cell_type: CellTypeId,
+    /// Its stage, from 0, in a model that is cut into stages; else 0.
+    pub stage: usize,
     /// Whether a fused kernel runs it, not the general executor.
     pub fused: bool,
     /// Whether its batch limit was given, by the caller or by the model.

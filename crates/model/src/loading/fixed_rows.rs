@@ -24,7 +24,7 @@ pub(super) fn advice(mut file: OnnxFile, name: &str) -> Option<String> {
                 shape[axis] = DeclaredDimension::Static(length);
             }
         }
-        !analysed(&file).variants.is_empty()
+        !analysed(&file, &[]).variants.is_empty()
     })?;
     let row = |(index, input): (usize, &GraphInput)| {
         open.iter().find(|(open, _)| *open == index)?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use batchmaker_graph::{CellRegistry, Tensor};
 
 use crate::analysis::ids::id_bound;
+use crate::analysis::state::Analysis;
 use crate::analysis::value::View;
 use crate::data::named_cell::NamedCell;
 use crate::emit::registration::{LoadOptions, ModelCell, NewCell};
@@ -163,7 +164,7 @@ impl Cells<'_> {
             .map_err(|reason| self.malformed(format!("cell `{name}`: {reason}")))?;
         let priority = table.priority.unwrap_or(self.used.len() as i32);
         let NamedCell { cell: body, fused, description, .. } = &cell;
-        let new = NewCell { name, cell: body, priority, fused: *fused, description };
+        let new = NewCell { name, cell: body, stage: 0, priority, fused: *fused, description };
         let used =
             self.options.register(self.registry, &new, table.max_batch_size, table.precision);
         let cell_type = used.cell_type;
@@ -273,6 +274,18 @@ fn no_input(files: &Files<'_>, name: &str) -> LoadError {
     LoadError::Malformed { file: files.label("model.toml"), reason }
 }
 
+/// Checks that a file without recurrence is cut into stages, at operators that requests need.
+fn check_stages(analysis: &Analysis, starts: &[String]) -> Result<(), String> {
+    if !starts.is_empty() && !analysis.recurrents.is_empty() {
+        return Err("it has recurrent operators, whose steps are its cells".to_owned());
+    }
+    let is_missing = |start: &&String| !analysis.ops.iter().any(|op| op.label == **start);
+    match starts.iter().find(is_missing) {
+        Some(start) => Err(format!("no operator `{start}` is computed for a request")),
+        None => Ok(()),
+    }
+}
+
 /// Loads a whole file, which has this name.
 fn load_graph(
     (file_name, file): (&str, OnnxFile),
@@ -286,8 +299,12 @@ fn load_graph(
     tables.passed.clone_from(&file.passed);
     let mut registered = registry.clone();
     let (mut variants, mut names) = (Variants::default(), CellNames::default());
-    let WholeFile { variants: analysed, refused } = analysed(&file);
+    let WholeFile { variants: analysed, refused } = analysed(&file, &options.stage_starts);
     if let Some((analysis, _)) = analysed.first() {
+        check_stages(analysis, &options.stage_starts).map_err(|reason| LoadError::Malformed {
+            file: file.name.clone(),
+            reason: format!("its stages: {reason}"),
+        })?;
         tables.notes.extend(products_of_bytes(&file, analysis.dequantised.products()));
     }
     for (mut analysis, cut) in analysed {

@@ -18,14 +18,15 @@ pub(super) struct WholeFile {
     pub(super) refused: Option<Vec<Diagnostic>>,
 }
 
-/// Analyses and cuts a file.
-pub(super) fn analysed(file: &OnnxFile) -> WholeFile {
+/// Analyses and cuts a file; each node of `stage_starts` begins a stage.
+pub(super) fn analysed(file: &OnnxFile, stage_starts: &[String]) -> WholeFile {
     let mut found = WholeFile { variants: Vec::new(), refused: None };
     for mut analysis in analyse_variants(file, &BODIES) {
         for (node, reason) in check_outputs(&analysis) {
             analysis.diagnostics.push(Diagnostic { operator: "output".to_owned(), node, reason });
         }
-        let cut = analysis.diagnostics.is_empty().then(|| cut(&mut analysis, Vec::new()));
+        let cut =
+            analysis.diagnostics.is_empty().then(|| cut(&mut analysis, Vec::new(), stage_starts));
         if let Some(cut) = &cut {
             let unbuilt = unbuilt(cut, &analysis);
             analysis.diagnostics.extend(unbuilt);

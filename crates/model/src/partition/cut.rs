@@ -18,10 +18,13 @@ use crate::partition::lookups::find_lookups;
 use crate::partition::order::order;
 use crate::partition::segment::{Cut, Instance};
 use crate::partition::stacks;
+use crate::partition::stages::stages;
 use crate::partition::widen::widen;
 
-/// Cuts an analysed file that has no diagnostics; `arg_maxes` are to be segments of their own.
-pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
+/// Cuts an analysed file that has no diagnostics; `arg_maxes` are to be segments of their own. Each node of `stage_starts` begins a
+/// stage, and a segment is of one.
+pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>, stage_starts: &[String]) -> Cut {
+    let written = analysis.ops.len();
     derive_inputs(analysis);
     widen(analysis, &arg_maxes);
     copy_plain_outputs(analysis);
@@ -53,7 +56,8 @@ pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
         }
         cut.full.extend(both);
     };
-    cut.segments = group(analysis, &cut, &instances, crossing);
+    let stages = stages(analysis, written, stage_starts);
+    cut.segments = group(analysis, &cut, &stages, &instances, crossing);
     cut.parts = order(analysis, &cut);
     cut
 }

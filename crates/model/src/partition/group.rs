@@ -1,4 +1,4 @@
-//! Groups instances into segments.
+//! Groups instances into segments: those of one stage, equally many recurrent operators upstream and one domain that are connected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,6 +10,7 @@ use crate::partition::segment::{Cut, Instance, Segment};
 pub(super) fn group(
     analysis: &Analysis,
     cut: &Cut,
+    stages: &[usize],
     instances: &BTreeSet<Instance>,
     mut crossing: BTreeSet<ValueRef>,
 ) -> Vec<Segment> {
@@ -21,7 +22,8 @@ pub(super) fn group(
         let Instance { op, .. } = list[i];
         let fused = cut.arg_maxes.iter().position(|arg_max| arg_max.ops.contains(&op));
         let RowOp { recurrence_depth, scope, .. } = analysis.ops[op];
-        (recurrence_depth, analysis.instance_domain(list[i]), after[i], fused, scope)
+        let domain = analysis.instance_domain(list[i]);
+        (recurrence_depth, stages[op], domain, after[i], fused, scope)
     };
     let mut parent: Vec<usize> = (0..list.len()).collect();
     fn find(parent: &mut [usize], mut i: usize) -> usize {
@@ -55,7 +57,7 @@ pub(super) fn group(
         members.entry(find(&mut parent, i)).or_default().push(instance);
     }
     let segment = |(root, instances): (usize, Vec<Instance>)| {
-        let (recurrence_depth, domain, .., scope) = key(root);
+        let (recurrence_depth, stage, domain, .., scope) = key(root);
         let inside: BTreeSet<Instance> = instances.iter().copied().collect();
         let is_produced_inside = |reference: &ValueRef| match reference.source {
             Source::Op(op, _) => inside.contains(&Instance { op, at: cut.produced(*reference).at }),
@@ -86,7 +88,7 @@ pub(super) fn group(
                 }
             }
         }
-        Segment { instances, domain, scope, recurrence_depth, inputs, outputs: Vec::new() }
+        Segment { instances, domain, scope, recurrence_depth, stage, inputs, outputs: Vec::new() }
     };
     let mut segments: Vec<Segment> = members.into_iter().map(segment).collect();
     crossing.extend(segments.iter().flat_map(|segment| segment.inputs.iter().copied()));

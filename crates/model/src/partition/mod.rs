@@ -9,4 +9,5 @@ mod lookups;
 mod order;
 pub(crate) mod segment;
 pub(crate) mod stacks;
+mod stages;
 mod widen;

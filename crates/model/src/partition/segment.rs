@@ -27,6 +27,8 @@ pub(crate) struct Segment {
     pub(crate) domain: Domain,
     pub(crate) scope: Scope,
     pub(crate) recurrence_depth: usize,
+    /// The stage of a file that is cut into stages, else 0.
+    pub(crate) stage: usize,
     /// The values that it reads, in order of first use.
     pub(crate) inputs: Vec<ValueRef>,
     /// The values of it that others read.

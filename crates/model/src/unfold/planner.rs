@@ -54,6 +54,7 @@ struct PartCell {
     /// The label of its recurrent node, or of the last node of its segment.
     label: String,
     cell: Cell,
+    stage: usize,
     fused: bool,
     description: String,
 }
@@ -88,9 +89,10 @@ pub(crate) fn plan(
     let mut cells = Vec::new();
     let mut used = Vec::new();
     for (&part, priority) in cut.parts.iter().zip(priorities(analysis, cut)) {
-        let PartCell { label, cell, fused, description } = planner.cell_of(part);
+        let PartCell { label, cell, stage, fused, description } = planner.cell_of(part);
         let name = names.name(&label, &cell);
-        let new = NewCell { name: &name, cell: &cell, priority, fused, description: &description };
+        let (name, cell, description) = (&*name, &cell, &*description);
+        let new = NewCell { name, cell, stage, priority, fused, description };
         let cell = options.register(registry, &new, None, None);
         cells.push(planner.part(part, cell.cell_type));
         used.push(cell);
@@ -360,7 +362,7 @@ impl Planner<'_> {
                 let recurrent = &self.analysis.recurrents[index];
                 let lookup = self.cut.lookup_table(self.analysis, index);
                 let (cell, description, fused) = cell(recurrent, lookup);
-                PartCell { label: recurrent.label.clone(), cell, fused, description }
+                PartCell { label: recurrent.label.clone(), cell, stage: 0, fused, description }
             }
             Part::Segment(index) => self.cell_of_segment(&self.cut.segments[index]),
         }
@@ -397,6 +399,7 @@ impl Planner<'_> {
         PartCell {
             label: self.analysis.ops[last.op].label.clone(),
             cell,
+            stage: segment.stage,
             fused: false,
             description,
         }

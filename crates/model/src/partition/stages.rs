@@ -1,0 +1,44 @@
+//! The stage of each op: a file without recurrence is cut at nodes, each of which begins one (DVABatch, section 7.1).
+
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Scope, Source};
+
+/// The stage of each op. The first `written` are those of the file's nodes, in their order; those behind them belong to what they
+/// read. `starts` names the nodes that begin stages 1, 2, …. No op reads what one of a later stage writes.
+pub(super) fn stages(analysis: &Analysis, written: usize, starts: &[String]) -> Vec<usize> {
+    let mut stages = vec![0; analysis.ops.len()];
+    if starts.is_empty() {
+        return stages;
+    }
+    let first = |label: &String| analysis.ops.iter().position(|op| op.label == *label);
+    let firsts: Vec<Option<usize>> = starts.iter().map(first).collect();
+    let of_place = |op: usize| {
+        let begun = |first: &Option<usize>| first.is_some_and(|first| first <= op);
+        firsts.iter().rposition(begun).map_or(0, |start| start + 1)
+    };
+    for op in 0..stages.len() {
+        let own = if op < written { of_place(op) } else { 0 };
+        let read = producers(analysis, op).map(|of| stages[of]).max();
+        stages[op] = own.max(read.unwrap_or(0));
+    }
+    // What is made of constants and lengths alone is made where it is first read.
+    for op in (0..stages.len()).rev() {
+        let reads_nothing =
+            analysis.ops[op].scope != Scope::Row && producers(analysis, op).next().is_none();
+        let readers =
+            (op + 1..stages.len()).filter(|&reader| producers(analysis, reader).any(|of| of == op));
+        if reads_nothing && let Some(stage) = readers.map(|reader| stages[reader]).min() {
+            stages[op] = stage;
+        }
+    }
+    stages
+}
+
+/// The ops that an op reads.
+fn producers(analysis: &Analysis, op: usize) -> impl Iterator<Item = usize> + '_ {
+    let operands = analysis.ops[op].operands.iter();
+    operands.filter_map(|operand| match analysis.reads(operand, None)?.source {
+        Source::Op(of, _) => Some(of),
+        _ => None,
+    })
+}
