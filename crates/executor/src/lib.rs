@@ -40,12 +40,11 @@
 //! | `buffer_pool.rs` | simulates the buffers of a run |
 //! | `port.rs` | the shapes of inputs and outputs |
 //! | `tensors.rs` | converts tensors of a batch to rten's and back |
-//! | `threads.rs` | the threads that programs run on, and the cores that workers lend each other |
+//! | `threads/` | the threads that programs run on, and the cores that workers lend each other |
 //! | `error.rs` | errors of loading and running programs |
 #![forbid(unsafe_code)]
 
 mod buffer_pool;
-mod buffers;
 mod error;
 mod executor_choice;
 mod executor_of_cell;

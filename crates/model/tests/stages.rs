@@ -72,6 +72,12 @@ fn what_cannot_be_cut_is_told() {
     let mut registry = CellRegistry::default();
     let error = load(network(), &["fifth"], &mut registry).unwrap_err().to_string();
     assert!(error.contains("no operator `fifth` is computed"), "{error}");
+    for starts in [["third", "second"], ["second", "second"]] {
+        let error = load(network(), &starts, &mut registry).unwrap_err().to_string();
+        assert!(error.contains("stages begin in the order of the file"), "{error}");
+    }
+    let error = load(network(), &["first"], &mut registry).unwrap_err().to_string();
+    assert!(error.contains("no cell lies before `first`"), "{error}");
     let lstm =
         vec![node("LSTM", "lstm", &["x", "W", "R"], &["Y"]), node("Relu", "r", &["Y"], &["y"])];
     let lstm = Graph::new(lstm, &["y"]);

@@ -8,8 +8,8 @@ use batchmaker_kernels::{
 };
 use rten_onnx::onnx::NodeProto;
 
-use crate::buffers::Buffers;
 use crate::error::ExecutorError;
+use crate::sections::buffers::Buffers;
 use crate::sections::constants::{Constants, int, ints};
 use crate::sections::parts::{even_parts, split, split_columns};
 use crate::sections::tensor::ChannelsLast;

@@ -45,6 +45,12 @@ impl Sorter<'_> {
             return None;
         }
         if let Some(other) = other.filter(|other| !self.is_before(at, other)) {
+            let shapes = [Some(other), node.output.first()];
+            let shapes = shapes.map(|name| name.and_then(|name| self.probe.shapes(name)));
+            if shapes[0] == shapes[1] {
+                // It might begin another pattern, which the chain would be in the way of.
+                return None;
+            }
             // Nobody else waits for the chain.
             self.native[at].depth = self.depth(other) + 1;
         }

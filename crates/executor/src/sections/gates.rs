@@ -3,9 +3,9 @@
 
 use rten_onnx::onnx::NodeProto;
 
-use crate::buffers::Buffers;
 use crate::error::ExecutorError;
 use crate::growth::Growth;
+use crate::sections::buffers::Buffers;
 use crate::sections::constants::int;
 use crate::sections::sorter::Sorter;
 use crate::sections::tensor::ChannelsLast;
@@ -67,7 +67,7 @@ impl ChannelsLast {
         }
         let mut shape = self.shape.clone();
         shape[2..].fill(1);
-        Self { shape, data: data.into() }
+        Self { shape, data }
     }
 
     /// All pixels times the only one of each image of `gate`.

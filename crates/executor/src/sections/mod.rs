@@ -4,6 +4,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `tensor.rs` | a tensor between sections, in one of two layouts |
+//! | `buffers.rs` | the memory of tensors that nobody reads any more |
 //! | `constants.rs`, `windows.rs` | reads constants, attributes and windows of a program's file |
 //! | `convolution.rs`, `product.rs`, `pooling.rs`, `gates.rs` | native sections |
 //! | `attention.rs` | attention without all of its scores at once; softmax |
@@ -27,6 +28,7 @@
 
 mod attention;
 mod attention_pattern;
+mod buffers;
 mod constants;
 mod convolution;
 mod cut;

@@ -5,9 +5,9 @@ use std::ops::Range;
 use batchmaker_kernels::{Images, Isa, Pooling, Window, pool};
 use rten_onnx::onnx::NodeProto;
 
-use crate::buffers::Buffers;
 use crate::error::ExecutorError;
 use crate::operator::operator;
+use crate::sections::buffers::Buffers;
 use crate::sections::constants::{int, ints};
 use crate::sections::parts::{even_parts, split};
 use crate::sections::tensor::ChannelsLast;

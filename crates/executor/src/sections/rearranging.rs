@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use rten_onnx::onnx::{AttributeProto, NodeProto};
 
-use crate::buffers::Buffers;
 use crate::error::ExecutorError;
 use crate::operator::operator;
 use crate::probe::ShapeGrowth;
+use crate::sections::buffers::Buffers;
 use crate::sections::constants::ints;
 use crate::sections::parts::{MOVED_PART_ELEMENTS, even_parts, split};
 use crate::sections::sorter::Sorter;
@@ -140,17 +140,14 @@ mod tests {
     fn pixels_are_repeated_and_channels_shuffled() {
         let threads = ExecutorThreads::new();
         let mut buffers = Buffers::default();
-        let image =
-            ChannelsLast { shape: vec![1, 2, 1, 2], data: vec![1.0, 10.0, 2.0, 20.0].into() };
+        let image = ChannelsLast { shape: vec![1, 2, 1, 2], data: vec![1.0, 10.0, 2.0, 20.0] };
         let large = threads.pool().run(|| image.enlarged([2, 3], &mut buffers, &threads)).unwrap();
         assert_eq!(large.shape, [1, 2, 2, 6]);
         let row = [1.0, 10.0, 1.0, 10.0, 1.0, 10.0, 2.0, 20.0, 2.0, 20.0, 2.0, 20.0];
-        assert_eq!(large.data[..], [row, row].concat());
-        let image = ChannelsLast {
-            shape: vec![1, 6, 1, 1],
-            data: vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0].into(),
-        };
-        assert_eq!(image.shuffled(2, &mut buffers).data[..], [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
-        assert_eq!(image.shuffled(3, &mut buffers).data[..], [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
+        assert_eq!(large.data, [row, row].concat());
+        let image =
+            ChannelsLast { shape: vec![1, 6, 1, 1], data: vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0] };
+        assert_eq!(image.shuffled(2, &mut buffers).data, [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+        assert_eq!(image.shuffled(3, &mut buffers).data, [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
     }
 }

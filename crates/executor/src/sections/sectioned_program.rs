@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use rten::{Value, ValueOrView};
 use rten_tensor::prelude::*;
 
-use crate::buffers::Buffers;
 use crate::error::ExecutorError;
 use crate::sections::attention::{AttentionOf, softmax_of_rows};
+use crate::sections::buffers::Buffers;
 use crate::sections::convolution::Convolution;
 use crate::sections::element_chain::ElementChain;
 use crate::sections::fallback::Fallback;
@@ -162,29 +162,20 @@ impl SectionedProgram {
         &'a self,
         inputs: Vec<Value>,
         threads: &ExecutorThreads,
-        times: Option<&mut Vec<SectionTime<'a>>>,
-    ) -> Result<Vec<Value>, ExecutorError> {
-        threads.with_buffers(|buffers| self.run_with(inputs, threads, buffers, times))
-    }
-
-    fn run_with<'a>(
-        &'a self,
-        inputs: Vec<Value>,
-        threads: &ExecutorThreads,
-        buffers: &mut Buffers,
         mut times: Option<&mut Vec<SectionTime<'a>>>,
     ) -> Result<Vec<Value>, ExecutorError> {
         let mut tensors: Vec<Option<SectionTensor>> = (0..self.tensors).map(|_| None).collect();
         for (&tensor, value) in self.inputs.iter().zip(inputs) {
             tensors[tensor] = Some(SectionTensor::ChannelsFirst(value));
         }
+        let mut buffers = Buffers::default();
         for section in &self.sections {
             let outputs = match &mut times {
-                None => section.run(&mut tensors, buffers, threads)?,
+                None => section.run(&mut tensors, &mut buffers, threads)?,
                 Some(times) => {
                     let reads = section.reads.iter().map(|&at| bytes(tensors[at].as_ref())).sum();
                     let (outputs, time) =
-                        section.run_timed(&mut tensors, buffers, threads, reads)?;
+                        section.run_timed(&mut tensors, &mut buffers, threads, reads)?;
                     times.push(time);
                     outputs
                 }

@@ -6,8 +6,8 @@ use batchmaker_kernels::transpose;
 use rten::Value;
 use rten_tensor::prelude::*;
 
-use crate::buffers::{Buffer, Buffers};
 use crate::error::ExecutorError;
+use crate::sections::buffers::Buffers;
 use crate::sections::parts::{MOVED_PART_ELEMENTS, even_parts, split};
 use crate::threads::ExecutorThreads;
 
@@ -16,7 +16,7 @@ use crate::threads::ExecutorThreads;
 pub(super) struct ChannelsLast {
     /// The shape in the file: `[images, channels, ...pixels]`.
     pub(super) shape: Vec<usize>,
-    pub(super) data: Buffer,
+    pub(super) data: Vec<f32>,
 }
 
 /// A tensor between sections.
@@ -85,14 +85,14 @@ impl ChannelsLast {
 
     /// The elements in their order: `[images, ...pixels, channels]`.
     pub(super) fn into_value(self) -> Result<Value, ExecutorError> {
-        let value = Value::from_shape(&laid_out(&self.shape), self.data.into());
+        let value = Value::from_shape(&laid_out(&self.shape), self.data);
         value.map_err(|error| ExecutorError::Run(error.to_string()))
     }
 
     /// All pixels, `[images * pixels, channels]`.
     pub(super) fn into_rows(self) -> Result<Value, ExecutorError> {
         let [images, channels, pixels] = Self::sizes(&self.shape);
-        let value = Value::from_shape(&[images * pixels, channels], self.data.into());
+        let value = Value::from_shape(&[images * pixels, channels], self.data);
         value.map_err(|error| ExecutorError::Run(error.to_string()))
     }
 
@@ -100,7 +100,7 @@ impl ChannelsLast {
     pub(super) fn of_rows(value: Value, shape: Vec<usize>) -> Result<Self, ExecutorError> {
         match value {
             Value::FloatTensor(tensor) if tensor.len() == shape.iter().product::<usize>() => {
-                Ok(Self { shape, data: tensor.into_data().into() })
+                Ok(Self { shape, data: tensor.into_data() })
             }
             value => Err(ExecutorError::Run(format!("{} for {shape:?}", value.dtype()))),
         }

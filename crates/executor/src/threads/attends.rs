@@ -14,7 +14,8 @@ pub(super) struct Attends;
 impl Attends {
     /// None if this thread runs attended work, or attends to some, already.
     pub(super) fn begin() -> Option<Self> {
-        (!ATTENDS.replace(true)).then_some(Self)
+        // Not `then_some`: a guard that is not given out would end the one that is there.
+        (!ATTENDS.replace(true)).then(|| Self)
     }
 }
 
@@ -27,4 +28,22 @@ impl Drop for Attends {
 /// Whether this thread runs attended work, or attends to some.
 pub(super) fn is_attending() -> bool {
     ATTENDS.get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_attends_to_one_run() {
+        let attends = Attends::begin();
+        assert!(attends.is_some());
+        for _ in 0..2 {
+            assert!(Attends::begin().is_none());
+            assert!(is_attending());
+        }
+        drop(attends);
+        assert!(!is_attending());
+        assert!(Attends::begin().is_some());
+    }
 }

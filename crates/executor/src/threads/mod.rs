@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use rten::ThreadPool;
 
-use crate::buffers::Buffers;
 use crate::error::ExecutorError;
 use crate::threads::attends::is_attending;
 pub use crate::threads::shared_cores::{Borrowed, SharedCores};
@@ -32,8 +31,6 @@ pub struct ExecutorThreads {
     /// How often work was divided, and the most threads that any was worth: see [`Self::take_divided`].
     divided: AtomicUsize,
     worth: AtomicUsize,
-    /// What the last run left for the next one.
-    buffers: Mutex<Buffers>,
 }
 
 impl ExecutorThreads {
@@ -51,9 +48,9 @@ impl ExecutorThreads {
 
     /// Starts `count` threads of a worker that borrows from `cores` while others are idle.
     pub fn of_worker(count: usize, cores: Arc<SharedCores>) -> Self {
-        let (attending, divided, worth, buffers) = Default::default();
+        let (attending, divided, worth) = Default::default();
         let pool = Arc::new(ThreadPool::with_num_threads(count));
-        Self { pool, count, cores, attending, divided, worth, buffers }
+        Self { pool, count, cores, attending, divided, worth }
     }
 
     /// Uses the worker's own cores, until the result is dropped: nobody is to borrow them.
@@ -87,16 +84,6 @@ impl ExecutorThreads {
 
     pub(crate) fn pool(&self) -> Arc<ThreadPool> {
         self.pool.clone()
-    }
-
-    /// Runs a program with the buffers that those before it left.
-    pub(crate) fn with_buffers<T>(&self, run: impl FnOnce(&mut Buffers) -> T) -> T {
-        let kept = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut buffers = std::mem::take(&mut *kept());
-        let result = run(&mut buffers);
-        buffers.end_run();
-        *kept() = buffers;
-        result
     }
 
     /// How often work was divided since the last call, and the most threads that any of it was worth.

@@ -24,8 +24,8 @@ pub struct LoadOptions {
     pub precision: PerCell<Precision>,
     /// The choices of profiles, which yield to the model's own: by the identity of a cell in f32, as text.
     pub profile: HashMap<String, ProfiledCell>,
-    /// The nodes of a file without recurrence that begin its stages, but for the first, in the order of the file. Each is named as
-    /// cells are: by its name, or `OP_k`.
+    /// The nodes of a file without recurrence that begin its stages, but for the first stage, in the order of the file. Each is given by its
+    /// name, or `OP_k` for the k-th node of the file.
     pub stage_starts: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ pub struct ModelCell {
     /// Its name, after an ONNX node: the recurrent operator, or the last node of its segment. Where other cells have that name before it,
     /// a number follows.
     pub name: String,
-    /// The registered type; equal cells share one.
+    /// The registered type; equal cells of one stage share one.
     pub cell_type: CellTypeId,
     /// Its stage, from 0, in a model that is cut into stages; else 0.
     pub stage: usize,

@@ -24,6 +24,7 @@ use crate::loading::toml_tables::{
     CellTable, ChainTable, EncoderDecoderTable, TreeTable, step_outputs,
 };
 use crate::loading::whole_file::{WholeFile, analysed};
+use crate::partition::segment::Cut;
 use crate::unfold::cell_names::CellNames;
 use crate::unfold::planner::plan;
 use crate::unfold::templates::chain::Chain;
@@ -95,6 +96,10 @@ fn load_directory(
         file.amend(&amendments)
             .map_err(|reason| LoadError::Malformed { file: files.label("model.toml"), reason })?;
         return load_graph((graph, file), files, tables, max_length, options, registry);
+    }
+    if !options.stage_starts.is_empty() {
+        let reason = "only a model that is one ONNX file is cut into stages";
+        return Err(in_stages(&files.label("model.toml"), reason));
     }
     // Registered in a copy first: the tables may still refuse the model.
     let mut registered = registry.clone();
@@ -274,14 +279,27 @@ fn no_input(files: &Files<'_>, name: &str) -> LoadError {
     LoadError::Malformed { file: files.label("model.toml"), reason }
 }
 
-/// Checks that a file without recurrence is cut into stages, at operators that requests need.
-fn check_stages(analysis: &Analysis, starts: &[String]) -> Result<(), String> {
+/// The error that a file cannot be cut into its stages.
+fn in_stages(file: &str, reason: &str) -> LoadError {
+    LoadError::Malformed { file: file.to_owned(), reason: format!("its stages: {reason}") }
+}
+
+/// Checks that a file without recurrence is cut into stages, each of which has cells.
+fn check_stages(analysis: &Analysis, cut: &Cut, starts: &[String]) -> Result<(), String> {
     if !starts.is_empty() && !analysis.recurrents.is_empty() {
         return Err("it has recurrent operators, whose steps are its cells".to_owned());
     }
     let is_missing = |start: &&String| !analysis.ops.iter().any(|op| op.label == **start);
-    match starts.iter().find(is_missing) {
-        Some(start) => Err(format!("no operator `{start}` is computed for a request")),
+    if let Some(start) = starts.iter().find(is_missing) {
+        return Err(format!("no operator `{start}` is computed for a request"));
+    }
+    let has_cells = |stage: usize| cut.segments.iter().any(|segment| segment.stage == stage);
+    match (0..=starts.len()).find(|&stage| !has_cells(stage)) {
+        Some(stage) if stage < starts.len() => Err(format!(
+            "no cell lies before `{}`, in the stage that it ends; stages begin in the order of the file",
+            starts[stage]
+        )),
+        Some(stage) => Err(format!("nothing is computed from `{}` on", starts[stage - 1])),
         None => Ok(()),
     }
 }
@@ -300,11 +318,12 @@ fn load_graph(
     let mut registered = registry.clone();
     let (mut variants, mut names) = (Variants::default(), CellNames::default());
     let WholeFile { variants: analysed, refused } = analysed(&file, &options.stage_starts);
+    if !options.stage_starts.is_empty() {
+        let check =
+            |(analysis, cut): &(Analysis, Cut)| check_stages(analysis, cut, &options.stage_starts);
+        analysed.iter().try_for_each(check).map_err(|reason| in_stages(&file.name, &reason))?;
+    }
     if let Some((analysis, _)) = analysed.first() {
-        check_stages(analysis, &options.stage_starts).map_err(|reason| LoadError::Malformed {
-            file: file.name.clone(),
-            reason: format!("its stages: {reason}"),
-        })?;
         tables.notes.extend(products_of_bytes(&file, analysis.dequantised.products()));
     }
     for (mut analysis, cut) in analysed {

@@ -3,7 +3,7 @@
 //! Row ops that the outputs and the recurrent operators need are *instances*: an op over
 //! all rows of its domain, or at one step (where only that step is needed, it alone is
 //! computed). Instances with equally many recurrent operators upstream, on the same
-//! domain and connected to each other make one segment; so do the ops of a fused arg-max.
+//! domain, of one stage and connected to each other make one segment; so do the ops of a fused arg-max.
 //! Where the file fixes all lengths, row ops between operators on whole tensors are cut with these.
 
 use std::collections::BTreeSet;
