@@ -9,6 +9,7 @@
 //! | `measure.rs` | the curve of a cell: time over size of batch |
 //! | `error.rs` | how far replies in one precision are from those in another |
 //! | `goal.rs` | from curves to batch limits and the submission window |
+//! | `slicing.rs` | cuts a model into stages by the times of its pieces |
 //! | `table.rs` | profiles for people |
 //! | `operators.rs` | the operators of a cell for people |
 
@@ -20,6 +21,7 @@ mod goal;
 mod machine;
 mod measure;
 mod operators;
+mod slicing;
 mod table;
 
 pub use error::{Difference, difference};
@@ -30,4 +32,5 @@ pub use measure::{
     GoOn, MeasureError, cell_curve, in_precision, is_stepped, precisions_of, takes_sequences,
 };
 pub use operators::operator_table;
+pub use slicing::{Piece, preferred_size, slice, times_of};
 pub use table::profile_table;
