@@ -1,6 +1,6 @@
 //! Cuts a model into stages by the times of its pieces (DVABatch, section 7.1).
 
-/// How much longer than in the best size a member of a batch may take in the preferred one.
+/// A batch of the preferred size takes at most this many times as long for each of its members as a batch of the fastest size does.
 const SLACK: f64 = 1.1;
 
 /// The least share of a model's time that pieces of another preferred size have, so that a stage begins with them.
