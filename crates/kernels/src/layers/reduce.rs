@@ -1,8 +1,8 @@
 //! Sums, means, and the greatest and least elements along an axis.
 //!
 //! **Order.** Of 16 or more elements that lie side by side, each goes to the next of 16 parts, which are joined in pairs, 8 apart, then
-//! 4, 2 and 1. The greatest and the least of 64 or more have 64 parts. Other sums are in the order of the axis. So bits are the same on every
-//! instruction set.
+//! 4, 2 and 1. The greatest and the least of finite numbers have 32 parts. Other sums are in the order of the axis. So bits are the same on
+//! every instruction set.
 
 use crate::error::KernelError;
 use crate::layers::elementwise::{greatest, least};
@@ -13,7 +13,7 @@ use crate::simd::operations::{Simd, SimdOp};
 use crate::simd::vector_unit::VectorUnit;
 
 /// Parts of which the greatest or the least element is found: several vectors, none of which waits for another.
-const PARTS_OF_EXTREMES: usize = 4 * PARTS;
+const PARTS_OF_EXTREMES: usize = 2 * PARTS;
 
 /// The number that elements along an axis are reduced to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,24 +56,35 @@ struct Reduce<'a> {
 
 impl SimdOp for Reduce<'_> {
     #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) {
+    fn run<S: Simd>(self, simd: S) {
         match self.reduction {
             Reduction::Sum | Reduction::Mean => self.by(
                 0.0,
+                add,
                 #[inline(always)]
-                |a, b| a + b,
+                |row| of_row(row, 0.0, add),
             ),
-            Reduction::Greatest => self.by(f32::NEG_INFINITY, greatest),
-            Reduction::Least => self.by(f32::INFINITY, least),
+            Reduction::Greatest => self.by(
+                f32::NEG_INFINITY,
+                greatest,
+                #[inline(always)]
+                |row| extreme_of_row(simd, row, f32::NEG_INFINITY, greatest, S::max),
+            ),
+            Reduction::Least => self.by(
+                f32::INFINITY,
+                least,
+                #[inline(always)]
+                |row| extreme_of_row(simd, row, f32::INFINITY, least, S::min),
+            ),
         }
     }
 }
 
 impl Reduce<'_> {
+    /// Joins elements; those of a row of [`PARTS`] or more by `of_row`.
     #[inline(always)]
-    fn by(self, start: f32, join: impl Fn(f32, f32) -> f32 + Copy) {
+    fn by(self, start: f32, join: impl Fn(f32, f32) -> f32 + Copy, of_row: impl Fn(&[f32]) -> f32) {
         let Self { reduction, length, inner, x, y } = self;
-        let is_extreme = matches!(reduction, Reduction::Greatest | Reduction::Least);
         if inner == 1 && length < PARTS {
             match length {
                 2 => of_short_rows::<2>(x, y, start, join),
@@ -88,11 +99,7 @@ impl Reduce<'_> {
             }
         } else if inner == 1 {
             for (number, y) in y.iter_mut().enumerate() {
-                let row = &x[number * length..][..length];
-                *y = match is_extreme && length >= PARTS_OF_EXTREMES {
-                    true => of_row::<PARTS_OF_EXTREMES>(row, start, join),
-                    false => of_row::<PARTS>(row, start, join),
-                };
+                *y = of_row(&x[number * length..][..length]);
             }
         } else {
             for (number, y) in y.chunks_exact_mut(inner.max(1)).enumerate() {
@@ -127,7 +134,12 @@ fn of_short_rows<const LENGTH: usize>(
 }
 
 #[inline(always)]
-fn of_row<const PARTS: usize>(row: &[f32], start: f32, join: impl Fn(f32, f32) -> f32) -> f32 {
+fn add(a: f32, b: f32) -> f32 {
+    a + b
+}
+
+#[inline(always)]
+fn of_row(row: &[f32], start: f32, join: impl Fn(f32, f32) -> f32 + Copy) -> f32 {
     let mut parts = [start; PARTS];
     let (lines, rest) = row.as_chunks::<PARTS>();
     for line in lines {
@@ -135,6 +147,55 @@ fn of_row<const PARTS: usize>(row: &[f32], start: f32, join: impl Fn(f32, f32) -
             parts[part] = join(parts[part], line[part]);
         }
     }
+    joined(parts, rest, join)
+}
+
+/// The extreme of a row. `join_vectors` does what `join` does, but for NaNs.
+#[inline(always)]
+fn extreme_of_row<S: Simd>(
+    simd: S,
+    row: &[f32],
+    start: f32,
+    join: impl Fn(f32, f32) -> f32 + Copy,
+    join_vectors: impl Fn(S, S::Vector, S::Vector) -> S::Vector,
+) -> f32 {
+    let vectors = const { PARTS_OF_EXTREMES / S::LANES };
+    let (lines, rest) = row.as_chunks::<PARTS_OF_EXTREMES>();
+    // Of each part, its extreme, and a zero that is NaN once an element is NaN or infinite.
+    let mut found = [simd.splat(start); PARTS_OF_EXTREMES];
+    let mut zeros = [simd.splat(0.0); PARTS_OF_EXTREMES];
+    for line in lines {
+        for vector in 0..vectors {
+            // SAFETY: a line has `vectors` vectors.
+            let x = unsafe { simd.load(line.as_ptr().add(vector * S::LANES)) };
+            found[vector] = join_vectors(simd, found[vector], x);
+            zeros[vector] = simd.add(zeros[vector], simd.mul(x, simd.splat(0.0)));
+        }
+    }
+    let [parts, zeros] = [found, zeros].map(
+        #[inline(always)]
+        |all| {
+            let mut parts = [0.0; PARTS_OF_EXTREMES];
+            for (vector, x) in all[..vectors].iter().enumerate() {
+                // SAFETY: the parts have `vectors` vectors.
+                unsafe { simd.store(parts.as_mut_ptr().add(vector * S::LANES), *x) };
+            }
+            parts
+        },
+    );
+    if zeros.iter().any(|zero| zero.is_nan()) {
+        return of_row(row, start, join);
+    }
+    joined(parts, rest, join)
+}
+
+/// Parts of a row, joined with the elements that are left of it, then in pairs: half of them apart, then a quarter, down to 1.
+#[inline(always)]
+fn joined<const PARTS: usize>(
+    mut parts: [f32; PARTS],
+    rest: &[f32],
+    join: impl Fn(f32, f32) -> f32,
+) -> f32 {
     for (part, x) in parts.iter_mut().zip(rest) {
         *part = join(*part, *x);
     }
@@ -200,13 +261,37 @@ mod tests {
     #[test]
     fn one_nan_is_the_result() {
         let mut x = vec![1.0; 50];
-        x[20] = f32::NAN;
-        for reduction in ALL {
-            for shape in [[1, 50, 1], [1, 25, 2]] {
-                let mut y = vec![0.0; shape[2]];
-                reduce(Isa::best(), reduction, shape, &x, &mut y).unwrap();
-                assert!(y[0].is_nan(), "{reduction:?}");
+        for place in [20, 48] {
+            x.fill(f32::INFINITY);
+            x[place] = f32::NAN;
+            for reduction in ALL {
+                for shape in [[1, 50, 1], [1, 25, 2]] {
+                    let mut y = vec![0.0; shape[2]];
+                    reduce(Isa::best(), reduction, shape, &x, &mut y).unwrap();
+                    assert!(y[place % shape[2]].is_nan(), "{reduction:?}");
+                }
             }
+        }
+    }
+
+    #[test]
+    fn extremes_are_infinities_and_zeros_with_their_signs() {
+        let extremes = |isa, x: &[f32]| {
+            [Reduction::Least, Reduction::Greatest].map(|reduction| {
+                let mut y = [7.0];
+                reduce(isa, reduction, [1, x.len(), 1], x, &mut y).unwrap();
+                y[0].to_bits()
+            })
+        };
+        let mut infinite = [1.0; 75];
+        (infinite[3], infinite[70]) = (f32::NEG_INFINITY, f32::INFINITY);
+        let mut zeros = [0.0; 75];
+        zeros.iter_mut().step_by(3).for_each(|x| *x = -0.0);
+        let of_zeros = extremes(Isa::Scalar, &zeros);
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let wanted = [f32::NEG_INFINITY, f32::INFINITY].map(f32::to_bits);
+            assert_eq!(extremes(isa, &infinite), wanted, "{isa:?}");
+            assert_eq!(extremes(isa, &zeros), of_zeros, "{isa:?}");
         }
     }
 }

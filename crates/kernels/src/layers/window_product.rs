@@ -7,13 +7,17 @@
 //! takes its elements in ascending order, one fused multiply-add each, and is added to those before. So the bits are those of
 //! products of copied windows.
 
+#![expect(clippy::needless_range_loop, reason = "one index into several arrays of registers")]
+
 use std::ops::Range;
 
 use crate::layers::panels::{Panel, Panels};
 use crate::layers::taps::{Piece, Pixels, Taps};
 use crate::packing::lines::LINE_LEN;
 use crate::products::panel_product::FETCH_AHEAD_BYTES;
-use crate::products::register_tile::{PrefetchStream, UNROLL, Weights, accumulate, load_vectors};
+use crate::products::register_tile::{
+    PrefetchStream, UNROLL, Weights, accumulate, load_vectors, store_vectors,
+};
 use crate::simd::operations::{Simd, SimdOp};
 
 /// The weights of one group of a convolution.
@@ -199,37 +203,96 @@ impl PixelProducts<'_> {
                 sums = [load_vectors(simd, bias.as_ptr()); PIXELS];
             }
             let mut weights = weights.as_ptr().add(part.skip * width);
-            for piece in part.pieces {
-                let inputs = self.at.piece(piece, first);
-                let of_piece = Weights { first: weights, stride: width };
-                sums = match stream {
-                    Some(stream) => accumulate::<S, PIXELS, VECTORS, FETCHES>(
-                        simd, sums, of_piece, inputs, piece.len, stream,
-                    ),
-                    None => {
-                        let mut none = PrefetchStream::of_weights(of_piece);
-                        accumulate::<S, PIXELS, VECTORS, 0>(
-                            simd, sums, of_piece, inputs, piece.len, &mut none,
-                        )
+            match stream {
+                Some(stream) => {
+                    for piece in part.pieces {
+                        let inputs = self.at.piece(piece, first);
+                        let of_piece = Weights { first: weights, stride: width };
+                        sums = accumulate::<S, PIXELS, VECTORS, FETCHES>(
+                            simd, sums, of_piece, inputs, piece.len, stream,
+                        );
+                        weights = weights.add(piece.len * width);
                     }
-                };
-                weights = weights.add(piece.len * width);
-            }
-            for (pixel, sums) in sums.iter().enumerate() {
-                let y = self.at.y.get_unchecked(first + pixel).add(panel.first - first_output);
-                for (vector, sum) in sums.iter().enumerate() {
-                    let (to, left) = (y.add(vector * S::LANES), count - vector * S::LANES);
-                    match (left >= S::LANES, part.is_first) {
-                        (true, true) => simd.store(to, *sum),
-                        (true, false) => simd.store(to, simd.add(simd.load(to), *sum)),
-                        (false, true) => simd.store_partial(to, *sum, left),
-                        (false, false) => {
-                            let sum = simd.add(simd.load_partial(to, left), *sum);
-                            simd.store_partial(to, sum, left);
-                        }
+                }
+                None => {
+                    for piece in part.pieces {
+                        let inputs = self.at.piece(piece, first);
+                        let of_piece = Weights { first: weights, stride: width };
+                        let mut none = PrefetchStream::of_weights(of_piece);
+                        sums = accumulate::<S, PIXELS, VECTORS, 0>(
+                            simd, sums, of_piece, inputs, piece.len, &mut none,
+                        );
+                        weights = weights.add(piece.len * width);
                     }
                 }
             }
+            let y = |pixel: usize| {
+                self.at.y.get_unchecked(first + pixel).add(panel.first - first_output)
+            };
+            match (count == width, part.is_first) {
+                (true, true) => {
+                    for pixel in 0..PIXELS {
+                        store_vectors(simd, y(pixel), sums[pixel]);
+                    }
+                }
+                (true, false) => {
+                    for pixel in 0..PIXELS {
+                        add_vectors(simd, y(pixel), sums[pixel]);
+                    }
+                }
+                (false, is_first) => {
+                    for pixel in 0..PIXELS {
+                        write_partial(simd, y(pixel), sums[pixel], count, is_first);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds `VECTORS` vectors to those from `to` on.
+///
+/// # Safety
+/// `VECTORS * LANES` elements at `to` are writable, and nobody else accesses them meanwhile.
+#[inline(always)]
+unsafe fn add_vectors<S: Simd, const VECTORS: usize>(
+    simd: S,
+    to: *mut f32,
+    vectors: [S::Vector; VECTORS],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums: [S::Vector; VECTORS] = load_vectors(simd, to);
+        for at in 0..VECTORS {
+            sums[at] = simd.add(sums[at], vectors[at]);
+        }
+        store_vectors(simd, to, sums);
+    }
+}
+
+/// Writes the first `count` elements of `VECTORS` vectors from `to` on, or adds them to what is there.
+///
+/// # Safety
+/// `count` elements at `to` are writable, at most `VECTORS * LANES`, and nobody else accesses them meanwhile.
+#[inline(always)]
+unsafe fn write_partial<S: Simd, const VECTORS: usize>(
+    simd: S,
+    to: *mut f32,
+    vectors: [S::Vector; VECTORS],
+    count: usize,
+    is_first: bool,
+) {
+    for at in 0..VECTORS {
+        let done = (at * S::LANES).min(count);
+        let left = (count - done).min(S::LANES);
+        // SAFETY: these elements are among those of the caller's promise.
+        unsafe {
+            let to = to.add(done);
+            let sum = match is_first {
+                true => vectors[at],
+                false => simd.add(simd.load_partial(to, left), vectors[at]),
+            };
+            simd.store_partial(to, sum, left);
         }
     }
 }

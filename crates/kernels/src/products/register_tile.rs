@@ -38,7 +38,7 @@ pub(crate) unsafe fn load_vectors<S: Simd, const VECTORS: usize>(
 /// # Safety
 /// `VECTORS * LANES` elements at `to` are writable, and nobody else accesses them meanwhile.
 #[inline(always)]
-pub(super) unsafe fn store_vectors<S: Simd, const VECTORS: usize>(
+pub(crate) unsafe fn store_vectors<S: Simd, const VECTORS: usize>(
     simd: S,
     to: *mut f32,
     vectors: [S::Vector; VECTORS],
