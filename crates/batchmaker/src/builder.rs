@@ -9,6 +9,7 @@ use batchmaker_device::Device;
 use batchmaker_engine::EngineConfig;
 use batchmaker_graph::Precision;
 use batchmaker_manager::Policy;
+use batchmaker_model::StageStarts;
 use batchmaker_profile::Goal;
 
 use crate::available_memory::available_bytes;
@@ -164,6 +165,12 @@ impl EngineBuilder {
     /// there is one.
     pub fn profile(mut self, path: impl Into<PathBuf>) -> Self {
         self.profile = Some(path.into());
+        self
+    }
+
+    /// Sets how models without recurrence are cut into stages. Without it, they are one stage.
+    pub fn stages(mut self, stages: StageStarts) -> Self {
+        self.cells.stages = stages;
         self
     }
 

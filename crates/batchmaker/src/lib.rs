@@ -37,6 +37,7 @@ mod profiles;
 mod session;
 mod stream;
 mod trial;
+mod zeros;
 
 pub use batchmaker_cpu::{
     CellExecutor, Executor, ExecutorError, Isa, OnnxRuntime, OnnxRuntimeError,
@@ -58,7 +59,7 @@ pub use batchmaker_graph::{
 pub use batchmaker_manager::{Failure, Merging, PadTo, Padding, Policy};
 pub use batchmaker_model::{
     Amendments, Axis, CellInput, CellOutput, Content, Diagnostic, InputLayout, LoadError, Model,
-    ModelCell, NamedCell, ReplyError, ReplyPlan, StepPlan, TensorInfo,
+    ModelCell, NamedCell, ReplyError, ReplyPlan, StageStarts, StepPlan, TensorInfo,
 };
 pub use batchmaker_profile::{FileError, Goal};
 pub use builder::{EngineBuilder, Prepared};
@@ -73,3 +74,4 @@ pub use machine::{Cores, Machine, WORKERS_MAX};
 pub use profiles::{Profiles, identity_in_f32, profile_beside};
 pub use session::Session;
 pub use stream::Stream;
+pub use zeros::rows_of_request;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use batchmaker_graph::{Cell, CellRegistry, ModelId, Precision};
-use batchmaker_model::{LoadOptions, Model, PerCell, ProfiledCell};
+use batchmaker_model::{LoadOptions, Model, PerCell, ProfiledCell, StageStarts};
 use batchmaker_profile::Goal;
 
 use crate::custom::CustomModel;
@@ -32,11 +32,12 @@ pub(crate) enum Source {
     Custom(CustomModel),
 }
 
-/// The batch limits and precisions that cells are loaded with.
+/// The batch limits, precisions and stages that cells are loaded with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CellOptions {
     pub(crate) max_batch_size: PerCell<u32>,
     pub(crate) precision: PerCell<Precision>,
+    pub(crate) stages: StageStarts,
 }
 
 /// Models that are loaded, and their cell types.
@@ -152,6 +153,7 @@ fn load_all(
             max_batch_size: cells.max_batch_size.clone(),
             precision: cells.precision.clone(),
             profile: profile(&source),
+            stages: cells.stages.clone(),
             ..LoadOptions::new(ModelId(id))
         };
         let registry = &mut loaded.registry;
@@ -167,7 +169,7 @@ fn load_all(
         }
         loaded.models.push(model);
     }
-    let CellOptions { max_batch_size, precision } = cells;
+    let CellOptions { max_batch_size, precision, .. } = cells;
     check_cells(&loaded, "max_batch_size", max_batch_size.cells.keys(), |_| true)?;
     check_cells(&loaded, "precision", precision.cells.keys(), Cell::has_precisions)?;
     Ok(loaded)

@@ -9,7 +9,7 @@ use batchmaker_device::{Device, DeviceError};
 use batchmaker_graph::{CellRegistry, CellType, Precision};
 use batchmaker_model::ProfiledCell;
 use batchmaker_profile::{
-    CellProfile, Choice, Curve, FileError, Goal, Machine, ModelProfile, Profile,
+    CellProfile, Choice, Curve, FileError, Goal, Machine, ModelProfile, ModelStages, Profile,
 };
 
 /// The name of a profile beside a model.
@@ -134,6 +134,12 @@ impl Profiles {
             (cell.identity.clone(), ProfiledCell { max_batch_size, precision })
         };
         cells.map(of_cell).collect()
+    }
+
+    /// The stages of the model of that name, whose profile would be kept in `file`.
+    pub fn stages_of(&self, model: &str, file: Option<&Path>) -> Option<&ModelStages> {
+        let key = if self.is_named { None } else { file.map(Path::to_owned) };
+        self.files.get(&key)?.get(model)?.stages.as_ref()
     }
 
     /// The profile of a loaded cell.

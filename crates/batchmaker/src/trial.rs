@@ -4,19 +4,13 @@
 use std::time::{Duration, Instant};
 
 use batchmaker_engine::{Engine, EngineError, Request};
-use batchmaker_graph::{NamedTensor, Tensor, TensorData};
-use batchmaker_model::{Content, InputLayout, Model, TensorInfo};
+use batchmaker_model::Model;
 
 use crate::error::BuildError;
-
-/// Numbers of steps to try: a model may take no fewer than some, or only its own.
-const LENGTHS: [usize; 8] = [4, 1, 2, 8, 16, 64, 256, 1024];
+use crate::zeros::{LENGTHS, zeros};
 
 /// The most time that a model's first reply may take.
 const PATIENCE: Duration = Duration::from_secs(3600);
-
-/// A larger tensor is not made up.
-const ELEMENTS_MAX: usize = 1 << 24;
 
 /// Asks each model once.
 ///
@@ -51,20 +45,4 @@ fn ask(engine: &Engine, model: &Model) -> Result<(), EngineError> {
         }
     }
     answer
-}
-
-/// A request of one sequence; none where that is not made of numbers, or of too many.
-fn zeros(model: &Model, length: usize) -> Option<Vec<NamedTensor>> {
-    let layouts = model.layouts();
-    let inputs = model.inputs.iter().zip(layouts).filter(|(_, layout)| !layout.optional);
-    let tensor = |(info, layout): (&TensorInfo, InputLayout)| {
-        if !matches!(layout.content, Content::Numbers | Content::Ids(_)) {
-            return None;
-        }
-        let shape = layout.shape(length);
-        let count = shape.iter().try_fold(1usize, |count, &n| count.checked_mul(n))?;
-        let data = (count <= ELEMENTS_MAX).then(|| TensorData::zeros(info.element, count))?;
-        Some(NamedTensor { name: info.name.clone(), tensor: Tensor::new(shape, data) })
-    };
-    inputs.map(tensor).collect()
 }

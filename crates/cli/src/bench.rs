@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use batchmaker::{
     Axis, CellRegistry, CellTypeId, Content, Engine, Fairness, Machine, Policy, Profiles, Request,
+    StageStarts,
 };
 use batchmaker_bench::{
     Contender, InProcess, KernelRate, KernelTime, Load, Measured, OverHttp, Progress, Report,
@@ -173,7 +174,8 @@ fn arity_of(model: &Path) -> anyhow::Result<Option<u32>> {
         return Ok(None);
     }
     let (machine, cells) = (MachineArgs::default(), CellArgs::default());
-    let loaded = prepare_plainly(&[model.to_owned()], &machine, &cells)?.loaded;
+    let loaded =
+        prepare_plainly(&[model.to_owned()], &machine, &cells, StageStarts::default())?.loaded;
     let layouts = loaded.models.iter().flat_map(|model| model.layouts());
     let mut children = layouts.filter(|layout| layout.content == Content::Children);
     Ok(children.next().and_then(|layout| match layout.axes[..] {

@@ -53,7 +53,11 @@ impl Calibration {
                 model: model.name.clone(),
                 file: file.clone(),
                 cells: BTreeMap::new(),
-                known: ModelProfile { threads: machine.threads_per_worker, ..Default::default() },
+                known: ModelProfile {
+                    threads: machine.threads_per_worker,
+                    stages: profiles.stages_of(&model.name, file.as_deref()).cloned(),
+                    ..Default::default()
+                },
             };
             for used in &model.cells {
                 let (name, cell) = (used.name.clone(), registry.get(used.cell_type));

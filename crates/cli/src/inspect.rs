@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use batchmaker::{
-    CellExecutor, CellType, Executor, Loaded, Model, ModelCell, Precision, TensorInfo,
+    CellExecutor, CellType, Executor, Loaded, Model, ModelCell, Precision, StageStarts, TensorInfo,
 };
 use serde_json::{Value, json};
 
@@ -14,7 +14,8 @@ use crate::start::prepare_plainly;
 /// Prints what there is to know of the models.
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let paths = std::slice::from_ref(&args.model);
-    let prepared = prepare_plainly(paths, &MachineArgs::default(), &args.cells)?;
+    let prepared =
+        prepare_plainly(paths, &MachineArgs::default(), &args.cells, StageStarts::default())?;
     let executor = prepared.machine.executor(executor(&args.executor)?);
     let loaded = prepared.loaded;
     for model in &loaded.models {

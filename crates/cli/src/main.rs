@@ -12,6 +12,7 @@ mod profile;
 mod quantities;
 mod run;
 mod serve;
+mod stages;
 mod start;
 
 use std::process::ExitCode;

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use batchmaker::{
-    CellType, Engine, Pending, Precision, Prepared, Tensor, identity_in_f32, profile_beside,
+    CellType, Engine, Pending, Precision, Prepared, StageStarts, Tensor, identity_in_f32,
+    profile_beside,
 };
 use batchmaker_bench::{BatchCurve, InProcess, Service as _, time_against_throughput};
 use batchmaker_device::{BatchSize, Device, DeviceError};
@@ -22,6 +23,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::args::{CellArgs, MachineArgs, OfCell, ProfileArgs};
 use crate::executor::executor;
 use crate::models::only_model;
+use crate::stages::Slicer;
 use crate::start::{prepare_plainly, print_notes, start};
 
 /// Random requests.
@@ -96,8 +98,16 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         }
         together = difference;
     }
+    let slicer = Slicer { subject: &subject, device: &device, steps: args.steps };
+    of_model.stages = slicer.stages(args.stages.map(usize::from), |what| {
+        bar.inc_length(1);
+        tell(what);
+    })?;
     bar.finish_and_clear();
     print!("{}", profile_table(&of_model, &device, args.goal));
+    if let Some(stages) = &of_model.stages {
+        print!("{}", stages.table());
+    }
     if let Some(difference) = together {
         println!("in these precisions together: {difference}");
     }
@@ -240,7 +250,7 @@ fn fastest(cell: &CellProfile, max_error: f64, below: f64) -> Option<Precision> 
 }
 
 /// A model, in whatever precisions.
-struct Subject<'a> {
+pub(crate) struct Subject<'a> {
     args: &'a ProfileArgs,
     machine_args: MachineArgs,
 }
@@ -255,7 +265,22 @@ impl Subject<'_> {
         let mut precision = vec![OfCell { cell: None, value: Precision::F32 }];
         precision.extend(precisions.iter().map(of_cell));
         let cells = CellArgs { precision, ..CellArgs::default() };
-        prepare_plainly(std::slice::from_ref(&self.args.model), &self.machine_args, &cells)
+        let paths = std::slice::from_ref(&self.args.model);
+        prepare_plainly(paths, &self.machine_args, &cells, StageStarts::default())
+    }
+
+    /// Loads it in f32, cut into stages.
+    pub(crate) fn load_in_stages(&self, stages: StageStarts) -> anyhow::Result<Prepared> {
+        let cells = CellArgs {
+            precision: vec![OfCell { cell: None, value: Precision::F32 }],
+            ..CellArgs::default()
+        };
+        prepare_plainly(std::slice::from_ref(&self.args.model), &self.machine_args, &cells, stages)
+    }
+
+    /// Where it lies.
+    pub(crate) fn path(&self) -> &Path {
+        &self.args.model
     }
 
     /// The tensors of the replies in f32 to the requests that errors are measured on; none where they
@@ -418,7 +443,7 @@ mod tests {
     #[test]
     fn precisions_keep_to_the_error_together() {
         let cells = [("a".to_owned(), cell(0.01, 0.05)), ("b".to_owned(), cell(0.02, 0.03))];
-        let profile = ModelProfile { threads: 1, cells: cells.into() };
+        let profile = ModelProfile { threads: 1, cells: cells.into(), stages: None };
         let chosen = |max_error: f64| {
             // Errors add up.
             let differs_by = |precisions: &BTreeMap<String, Precision>| {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use batchmaker::{Engine, EngineBuilder, Fairness, Policy, Prepared};
+use batchmaker::{Engine, EngineBuilder, Fairness, Policy, Prepared, StageStarts};
 use batchmaker_server::log;
 
 use crate::args::{CellArgs, MachineArgs};
@@ -62,9 +62,10 @@ pub(crate) fn prepare_plainly(
     paths: &[PathBuf],
     args: &MachineArgs,
     cells: &CellArgs,
+    stages: StageStarts,
 ) -> anyhow::Result<Prepared> {
     let limits = Limits::of_own(usize::MAX);
-    let builder = add(builder(args), paths, cells).without_profiles();
+    let builder = add(builder(args), paths, cells).stages(stages).without_profiles();
     bounded(builder, limits).load().map_err(explain)
 }
 

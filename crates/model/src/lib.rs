@@ -41,7 +41,7 @@ pub use data::layout::{Axis, Content, InputLayout};
 pub use data::named_cell::{CellInput, CellOutput, NamedCell};
 pub use emit::registration::{
     FUSED_BATCH_SIZE_MAX, LoadOptions, ModelCell, NewCell, PROGRAM_BATCH_SIZE_MAX, PerCell,
-    ProfiledCell,
+    ProfiledCell, StageStarts,
 };
 pub use error::{Diagnostic, LoadError};
 pub use file::amend::Amendments;

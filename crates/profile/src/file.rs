@@ -5,17 +5,13 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use batchmaker_device::{Device, ExecutionPlan};
+use batchmaker_device::Device;
 use batchmaker_graph::Precision;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::error::Difference;
+use crate::curve::Curve;
 use crate::machine::Machine;
-
-/// The largest batch and the longest time that are taken for measured.
-const BATCH_MAX: u32 = 1 << 20;
-const US_MAX: f64 = 1e9;
+use crate::stages::ModelStages;
 
 /// The format of the file. Files of other formats are not read.
 const FORMAT: u32 = 3;
@@ -37,6 +33,9 @@ pub struct ModelProfile {
     pub threads: usize,
     /// The profiles by the cells' names.
     pub cells: BTreeMap<String, CellProfile>,
+    /// The stages that it is cut into; none of a model with recurrence, or whose stages were not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stages: Option<ModelStages>,
 }
 
 /// The profile of a cell.
@@ -50,31 +49,6 @@ pub struct CellProfile {
     pub precision: String,
     /// The curves by the precisions' names.
     pub curves: BTreeMap<String, Curve>,
-}
-
-/// Time over size of batch, in one precision.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Curve {
-    /// The steps of each sequence, of a cell that takes whole ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub steps: Option<usize>,
-    /// The distance of the model's replies from those in f32 where this cell alone is in the precision;
-    /// none where that was not measured.
-    pub difference: Option<Difference>,
-    /// Sizes ascending.
-    pub points: Vec<Point>,
-}
-
-/// A size of batch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Point {
-    /// Rows.
-    pub batch: u32,
-    /// Microseconds a batch takes: a step, of a chain.
-    pub us: f64,
-    /// The device's [`ExecutionPlan`] for it; absent where the device chooses as it runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    plan: Option<Value>,
 }
 
 /// Why a file of profiles was not read or written.
@@ -137,6 +111,11 @@ impl Profile {
     /// Checks that numbers can have been measured, and that the device can read its plans.
     fn check(&self, device: &dyn Device) -> Result<(), String> {
         let device = (self.machine == Machine::of(device)).then_some(device);
+        for (name, stages) in
+            self.models.iter().filter_map(|(name, model)| Some((name, model.stages.as_ref()?)))
+        {
+            stages.check().map_err(|reason| format!("stages of '{name}': {reason}"))?;
+        }
         let cells = self.models.values().flat_map(|model| &model.cells);
         for (name, cell) in cells {
             let precision = |text: &str| match text.parse::<Precision>() {
@@ -247,58 +226,13 @@ impl CellProfile {
     }
 }
 
-impl Curve {
-    fn check(&self, device: Option<&dyn Device>) -> Result<(), String> {
-        let mut before = 0;
-        for point in &self.points {
-            let Point { batch, us, .. } = point;
-            if !(before + 1..=BATCH_MAX).contains(batch) {
-                return Err(format!("a batch of {batch} rows after one of {before}"));
-            }
-            if !(0.0..=US_MAX).contains(us) || *us == 0.0 {
-                return Err(format!("a batch of {batch} rows in {us} us"));
-            }
-            if let Some((device, plan)) = device.zip(point.plan()) {
-                let described = device.describe(&plan);
-                described.map_err(|error| format!("a batch of {batch} rows by {error}"))?;
-            }
-            before = *batch;
-        }
-        Ok(())
-    }
-
-    /// The device's plans, each with the number of rows that it is for.
-    pub fn plans(&self) -> Vec<(usize, ExecutionPlan)> {
-        let plan = |point: &Point| Some((point.batch as usize, point.plan()?));
-        self.points.iter().filter_map(plan).collect()
-    }
-}
-
-impl Point {
-    /// A size that a device measured.
-    ///
-    /// # Panics
-    /// If the plan is no JSON.
-    pub fn measured(batch: usize, us: f64, plan: Option<&ExecutionPlan>) -> Self {
-        let value =
-            |plan: &ExecutionPlan| serde_json::from_str(plan.text()).expect("plans are JSON");
-        Self { batch: batch as u32, us, plan: plan.map(value) }
-    }
-
-    /// The device's plan for this size; none where the device chose while it ran.
-    pub fn plan(&self) -> Option<ExecutionPlan> {
-        self.plan.as_ref().map(|plan| ExecutionPlan::new(plan.to_string()))
-    }
-
-    /// Rows a second.
-    pub fn rows_per_s(&self) -> f64 {
-        f64::from(self.batch) / self.us * 1e6
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use batchmaker_cpu::{CpuConfig, CpuDevice};
+    use batchmaker_device::ExecutionPlan;
+
+    use crate::curve::Point;
+    use crate::error::Difference;
 
     use super::*;
 
@@ -316,7 +250,9 @@ mod tests {
         };
         let mut profile = Profile::new(Machine::of(&device));
         let cells = [("lstm".to_owned(), cell)].into();
-        let of_model = ModelProfile { threads: 2, cells };
+        let times = [20.5, 30.25].map(|us| vec![Point::measured(1, us, None)]).to_vec();
+        let stages = ModelStages { starts: vec!["conv".to_owned()], times };
+        let of_model = ModelProfile { threads: 2, cells, stages: Some(stages) };
         profile.models.insert("m".to_owned(), of_model.clone());
         let folder = std::env::temp_dir().join(format!("profile-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
@@ -336,6 +272,8 @@ mod tests {
             ("units", "panels"),
             ("\"ahead\": true", "\"ahead\": true, \"blocks\": 3"),
             ("\"bf16\",", "\"f8\","),
+            ("20.5", "-20.5"),
+            ("\"conv\"", "\"conv\", \"third\""),
             ("\"format\": 3", "\"format\": 2"),
         ] {
             assert!(kept.contains(from), "{from}");

@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::file::{Curve, Point};
+use crate::curve::{Curve, Point};
 
 /// The goal that limits are chosen for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

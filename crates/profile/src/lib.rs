@@ -5,16 +5,19 @@
 //! | file | idea |
 //! |---|---|
 //! | `machine.rs` | the machine and version that a profile was measured with |
+//! | `curve.rs` | the time of a batch over its size |
 //! | `file.rs` | profiles as JSON, kept with a model |
 //! | `measure.rs` | the curve of a cell: time over size of batch |
 //! | `error.rs` | how far replies in one precision are from those in another |
 //! | `goal.rs` | from curves to batch limits and the submission window |
 //! | `slicing.rs` | cuts a model into stages by the times of its pieces |
+//! | `stages.rs` | the stages of a model and their times, as they are measured and kept |
 //! | `table.rs` | profiles for people |
 //! | `operators.rs` | the operators of a cell for people |
 
 #![forbid(unsafe_code)]
 
+mod curve;
 mod error;
 mod file;
 mod goal;
@@ -22,10 +25,12 @@ mod machine;
 mod measure;
 mod operators;
 mod slicing;
+mod stages;
 mod table;
 
+pub use curve::{Curve, Point};
 pub use error::{Difference, difference};
-pub use file::{CellProfile, Curve, FileError, ModelProfile, Point, Profile};
+pub use file::{CellProfile, FileError, ModelProfile, Profile};
 pub use goal::{Choice, Goal};
 pub use machine::Machine;
 pub use measure::{
@@ -33,4 +38,5 @@ pub use measure::{
 };
 pub use operators::operator_table;
 pub use slicing::{Piece, preferred_size, slice, times_of};
+pub use stages::{ModelStages, PieceCells, measure_pieces, measure_pieces_at};
 pub use table::profile_table;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use batchmaker_device::{BatchSize, Device, DeviceError, Measurement};
 use batchmaker_graph::{CellBody, CellType, Precision};
 
-use crate::file::{Curve, Point};
+use crate::curve::{Curve, Point};
 
 /// Sizes to measure.
 const SIZES: [usize; 18] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use batchmaker_device::Device;
 use batchmaker_graph::Precision;
 
-use crate::file::{CellProfile, Curve, ModelProfile, Point};
+use crate::curve::{Curve, Point};
+use crate::file::{CellProfile, ModelProfile};
 use crate::goal::Goal;
 
 /// A table a cell: times and throughputs over size of batch in each precision, how the device ran

@@ -24,17 +24,32 @@ pub struct LoadOptions {
     pub precision: PerCell<Precision>,
     /// The choices of profiles, which yield to the model's own: by the identity of a cell in f32, as text.
     pub profile: HashMap<String, ProfiledCell>,
-    /// The nodes of a file without recurrence that begin its stages, but for the first stage, in the order of the file. Each is given by its
-    /// name, or `OP_k` for the k-th node of the file.
-    pub stage_starts: Vec<String>,
+    /// The stages of a file without recurrence.
+    pub stages: StageStarts,
+}
+
+/// The nodes of a file without recurrence that begin its stages, but for the first stage (DVABatch, section 7.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StageStarts {
+    /// These, in the order of the file: each by its name, or `OP_k` for the k-th node of the file. Without any, the file is one stage.
+    Named(Vec<String>),
+    /// All that stages may well begin with: heavy operators before which few tensors lie that later ones read. A file
+    /// with recurrent operators, or with branches by what a request brings, is one stage, as is a directory of several files.
+    All,
+}
+
+impl Default for StageStarts {
+    fn default() -> Self {
+        Self::Named(Vec::new())
+    }
 }
 
 impl LoadOptions {
     /// Options that leave every choice to models.
     pub fn new(model: ModelId) -> Self {
         let (max_batch_size, precision) = (PerCell::default(), PerCell::default());
-        let (profile, stage_starts) = (HashMap::new(), Vec::new());
-        Self { model, max_batch_size, precision, profile, stage_starts }
+        let (profile, stages) = (HashMap::new(), StageStarts::default());
+        Self { model, max_batch_size, precision, profile, stages }
     }
 
     /// Registers a cell. `models_limit` and `models_precision` are the model's own choices.

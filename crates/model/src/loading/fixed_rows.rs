@@ -1,5 +1,6 @@
 //! Advice for a file that is refused for the lengths that it leaves open, and that one shape would do for.
 
+use crate::emit::registration::StageStarts;
 use crate::file::onnx_file::{DeclaredDimension, GraphInput, OnnxFile};
 use crate::loading::whole_file::analysed;
 
@@ -24,7 +25,7 @@ pub(super) fn advice(mut file: OnnxFile, name: &str) -> Option<String> {
                 shape[axis] = DeclaredDimension::Static(length);
             }
         }
-        !analysed(&file, &[]).variants.is_empty()
+        !analysed(&file, &StageStarts::default()).variants.is_empty()
     })?;
     let row = |(index, input): (usize, &GraphInput)| {
         open.iter().find(|(open, _)| *open == index)?;

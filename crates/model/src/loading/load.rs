@@ -10,7 +10,7 @@ use crate::analysis::ids::id_bound;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::View;
 use crate::data::named_cell::NamedCell;
-use crate::emit::registration::{LoadOptions, ModelCell, NewCell};
+use crate::emit::registration::{LoadOptions, ModelCell, NewCell, StageStarts};
 use crate::error::LoadError;
 use crate::file::amend::Amendments;
 use crate::file::files::Files;
@@ -97,7 +97,7 @@ fn load_directory(
             .map_err(|reason| LoadError::Malformed { file: files.label("model.toml"), reason })?;
         return load_graph((graph, file), files, tables, max_length, options, registry);
     }
-    if !options.stage_starts.is_empty() {
+    if matches!(&options.stages, StageStarts::Named(starts) if !starts.is_empty()) {
         let reason = "only a model that is one ONNX file is cut into stages";
         return Err(in_stages(&files.label("model.toml"), reason));
     }
@@ -317,12 +317,12 @@ fn load_graph(
     tables.passed.clone_from(&file.passed);
     let mut registered = registry.clone();
     let (mut variants, mut names) = (Variants::default(), CellNames::default());
-    let WholeFile { variants: analysed, refused } = analysed(&file, &options.stage_starts);
-    if !options.stage_starts.is_empty() {
-        let check =
-            |(analysis, cut): &(Analysis, Cut)| check_stages(analysis, cut, &options.stage_starts);
+    let WholeFile { variants: analysed, refused, stage_starts } = analysed(&file, &options.stages);
+    if !stage_starts.is_empty() {
+        let check = |(analysis, cut): &(Analysis, Cut)| check_stages(analysis, cut, &stage_starts);
         analysed.iter().try_for_each(check).map_err(|reason| in_stages(&file.name, &reason))?;
     }
+    tables.stage_starts = stage_starts;
     if let Some((analysis, _)) = analysed.first() {
         tables.notes.extend(products_of_bytes(&file, analysis.dequantised.products()));
     }

@@ -28,6 +28,8 @@ pub(crate) struct Tables {
     pub(crate) id_bounds: BTreeMap<String, usize>,
     /// Inputs of strings that are outputs too.
     pub(crate) passed: Vec<Passed>,
+    /// The nodes that begin stages 1, 2, ….
+    pub(crate) stage_starts: Vec<String>,
     /// Notes for its owner on how its files were read.
     pub(crate) notes: Vec<String>,
 }
@@ -44,6 +46,8 @@ pub struct Model {
     pub outputs: Vec<TensorInfo>,
     /// Its cells, in order of computation: how its graph was cut, and why.
     pub cells: Vec<ModelCell>,
+    /// The nodes of its file that begin stages 1, 2, …, if it is cut into stages.
+    pub stage_starts: Vec<String>,
     /// Notes for its owner on how its files were read.
     pub notes: Vec<String>,
     unfolding: Unfolding,
@@ -141,6 +145,7 @@ impl Model {
             inputs,
             outputs,
             cells: unfolding.cells.clone(),
+            stage_starts: tables.stage_starts,
             notes: tables.notes,
             unfolding,
             text,

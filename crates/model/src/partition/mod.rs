@@ -9,5 +9,6 @@ mod lookups;
 mod order;
 pub(crate) mod segment;
 pub(crate) mod stacks;
+pub(crate) mod stage_starts;
 mod stages;
 mod widen;

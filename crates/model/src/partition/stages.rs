@@ -35,7 +35,7 @@ pub(super) fn stages(analysis: &Analysis, written: usize, starts: &[String]) -> 
 }
 
 /// The ops that an op reads.
-fn producers(analysis: &Analysis, op: usize) -> impl Iterator<Item = usize> + '_ {
+pub(super) fn producers(analysis: &Analysis, op: usize) -> impl Iterator<Item = usize> + '_ {
     let operands = analysis.ops[op].operands.iter();
     operands.filter_map(|operand| match analysis.reads(operand, None)?.source {
         Source::Op(of, _) => Some(of),

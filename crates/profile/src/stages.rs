@@ -1,0 +1,153 @@
+//! The stages of a model and their times, as they are measured and kept (DVABatch, section 7.1).
+
+use std::time::Duration;
+
+use batchmaker_device::{BatchSize, Device};
+use batchmaker_graph::CellType;
+use serde::{Deserialize, Serialize};
+
+use crate::curve::{Point, check_points};
+use crate::measure::{GoOn, MeasureError};
+use crate::slicing::{Piece, preferred_size, times_of};
+
+/// Sizes of batches that pieces are measured at.
+const SIZES: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+
+/// A size of batch with which a whole model takes longer is the last that is measured.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// The stages that a model without recurrence is cut into, and the time that each takes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ModelStages {
+    /// The nodes of its file that begin stages 1, 2, ….
+    pub starts: Vec<String>,
+    /// For each stage, sizes of batches, in requests, ascending, with the time that each takes.
+    pub times: Vec<Vec<Point>>,
+}
+
+impl ModelStages {
+    /// Stages that were measured, in their order.
+    pub fn of(stages: &[Piece]) -> Self {
+        let point =
+            |&(batch, ns): &(u32, u64)| Point::measured(batch as usize, ns as f64 / 1e3, None);
+        Self {
+            starts: stages.iter().skip(1).map(|stage| stage.start.clone()).collect(),
+            times: stages.iter().map(|stage| stage.times.iter().map(point).collect()).collect(),
+        }
+    }
+
+    /// Checks that there is a stage for each node, and that times can have been measured.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.times.len() != self.starts.len() + 1 {
+            let (starts, times) = (self.starts.len(), self.times.len());
+            return Err(format!("{times} of them, and {starts} nodes that begin one"));
+        }
+        self.times.iter().try_for_each(|points| check_points(points))
+    }
+
+    /// The same as pieces, of which the first has no name.
+    pub fn pieces(&self) -> Vec<Piece> {
+        let time = |point: &Point| (point.batch, (point.us * 1e3) as u64);
+        let starts = [String::new()].into_iter().chain(self.starts.iter().cloned());
+        let piece = |(start, points): (String, &Vec<Point>)| Piece {
+            start,
+            times: points.iter().map(time).collect(),
+        };
+        starts.zip(&self.times).map(piece).collect()
+    }
+
+    /// A table of the stages: where each begins, and how long batches take there.
+    pub fn table(&self) -> String {
+        let pieces = self.pieces();
+        let mut text = match pieces.len() {
+            1 => "one stage: the model is not cut\n".to_owned(),
+            count => format!("{count} stages\n"),
+        };
+        for (number, Piece { start, .. }) in pieces.iter().enumerate().skip(1) {
+            text += &format!("  stage {number} begins with {start}\n");
+        }
+        text += &format!("  {:>8}", "requests");
+        for number in 0..pieces.len() {
+            text += &format!("  {:>12}", format!("stage {number} us"));
+        }
+        text += &format!("  {:>12} {:>12}\n", "all us", "requests/s");
+        for (size, ns) in times_of(&pieces) {
+            text += &format!("  {size:>8}");
+            for piece in &pieces {
+                let of_size = piece.times.iter().find(|time| time.0 == size);
+                text +=
+                    &format!("  {:>12.1}", of_size.map_or(f64::NAN, |time| time.1 as f64 / 1e3));
+            }
+            let us = ns as f64 / 1e3;
+            text += &format!("  {us:>12.1} {:>12.1}\n", f64::from(size) / us * 1e6);
+        }
+        let preferred =
+            |piece: &Piece| preferred_size(&piece.times).map_or("-".into(), |n| n.to_string());
+        text += &format!("  {:>8}", "prefers");
+        for piece in &pieces {
+            text += &format!("  {:>12}", preferred(piece));
+        }
+        text.push('\n');
+        text
+    }
+}
+
+/// A piece of a model to measure.
+#[derive(Clone, Debug)]
+pub struct PieceCells {
+    /// The node that it begins with.
+    pub start: String,
+    /// Its cells, and how many rows of each a request has.
+    pub cells: Vec<(CellType, u32)>,
+}
+
+/// Measures the pieces of a model, in batches of up to 64 requests, as long as the whole takes a bearable time. Sequences have `steps`
+/// steps, or as many as a cell takes. All pieces have the same sizes.
+///
+/// # Errors
+/// See [`MeasureError`].
+pub fn measure_pieces(
+    device: &dyn Device,
+    pieces: &[PieceCells],
+    steps: Option<usize>,
+    go_on: &mut GoOn<'_>,
+) -> Result<Vec<Piece>, MeasureError> {
+    measure_pieces_at(device, pieces, &SIZES, steps, go_on)
+}
+
+/// As [`measure_pieces`], in batches of these sizes.
+///
+/// # Errors
+/// See [`MeasureError`].
+pub fn measure_pieces_at(
+    device: &dyn Device,
+    pieces: &[PieceCells],
+    sizes: &[u32],
+    steps: Option<usize>,
+    go_on: &mut GoOn<'_>,
+) -> Result<Vec<Piece>, MeasureError> {
+    let longest_ns = LONGEST.as_nanos() as f64 / pieces.len().max(1) as f64;
+    let mut sizes = sizes.to_vec();
+    let mut measured = Vec::new();
+    for PieceCells { start, cells } in pieces {
+        let mut sums = vec![0.0; sizes.len()];
+        for (cell, rows) in cells {
+            for (at, &size) in sizes.iter().enumerate() {
+                if !go_on() {
+                    return Err(MeasureError::Stopped);
+                }
+                let batch = BatchSize { rows: (size * rows) as usize, steps };
+                sums[at] += device.measure(cell, batch)?.ns;
+                if sums[at] > longest_ns {
+                    sums.truncate(at + 1);
+                    sizes.truncate(at + 1);
+                    break;
+                }
+            }
+        }
+        let times = sizes.iter().zip(sums).map(|(&size, ns)| (size, ns as u64)).collect();
+        measured.push(Piece { start: start.clone(), times });
+    }
+    measured.iter_mut().for_each(|piece: &mut Piece| piece.times.truncate(sizes.len()));
+    Ok(measured)
+}
