@@ -1,9 +1,11 @@
-"""The six networks of DVABatch's evaluation, thinner, through `batchmaker run` against ONNX Runtime."""
+"""The six networks of DVABatch's evaluation, thinner: through `batchmaker run` against ONNX Runtime, and cut into stages."""
 
+import concurrent.futures
 import json
 import pathlib
 import subprocess
 import sys
+import urllib.request
 
 import numpy as np
 import onnxruntime
@@ -25,13 +27,14 @@ def requests(name, random):
     return [random.standard_normal((batch, 3, PIXELS, PIXELS), np.float32) for batch in (1, 2)]
 
 
+def body(array):
+    name, kind = ("input_ids", "INT64") if array.dtype == np.int64 else ("image", "FP32")
+    tensor = {"name": name, "shape": array.shape, "datatype": kind, "data": array.ravel().tolist()}
+    return json.dumps({"inputs": [tensor]})
+
+
 def replies(path, arrays):
     """The outputs of each request, by name."""
-    def body(array):
-        name, kind = ("input_ids", "INT64") if array.dtype == np.int64 else ("image", "FP32")
-        tensor = {"name": name, "shape": array.shape, "datatype": kind, "data": array.ravel().tolist()}
-        return json.dumps({"inputs": [tensor]})
-
     text = "\n".join(body(array) for array in arrays) + "\n"
     result = subprocess.run(
         [BINARY, "run", path], input=text, capture_output=True, text=True, timeout=300, check=False
@@ -56,3 +59,45 @@ def test_against_onnx_runtime(tmp_path, name):
             assert reply[output].shape == wanted.shape
             error = np.max(np.abs(reply[output] - wanted))
             assert error <= 1e-5 * max(1.0, np.max(np.abs(wanted))), output
+
+
+@pytest.mark.parametrize("name", ["resnet152", "unet", "bert-base"])
+def test_stages_give_the_same_bits(tmp_path, serve, name):
+    """`profile` cuts a network; served in stages, requests that come together get the replies of the whole network, bit for bit."""
+    path = tmp_path / f"{name}.onnx"
+    write(name, path, THIN, PIXELS)
+    arrays = requests(name, np.random.default_rng(20269)) * 4
+    wanted = replies(path, arrays)
+    command = [BINARY, "profile", path, "--precision", "f32", "--stages", "3", "--steps", "8"]
+    profiled = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert "3 stages" in profiled.stdout
+    inspected = subprocess.run([BINARY, "inspect", path, "--json"], capture_output=True, text=True, check=True)
+    stages = json.loads(inspected.stdout)["stages"]
+    assert [stage["start"] is None for stage in stages] == [True, False, False]
+    assert all(stage["preferred_batch_size"] >= 1 for stage in stages)
+    for policy in ["staged:batch=3", "staged:pairs=2:window=2ms:stretch=1s:split=0"]:
+        server = serve(path, "--policy", policy, "--workers", "2", "--threads-per-worker", "1")
+
+        def reply(array, server=server):
+            url = f"http://{server.http}/v2/models/{name}/infer"
+            request = urllib.request.Request(url, body(array).encode(), {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return json.load(response)["outputs"]
+
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            for outputs, of_whole in zip(threads.map(reply, arrays), wanted, strict=True):
+                for output in outputs:
+                    bits = np.array(output["data"], np.float32).reshape(output["shape"])
+                    assert np.array_equal(bits, of_whole[output["name"]])
+        server.wait_until_unused()
+
+
+def test_stages_that_cannot_be_served_are_told(tmp_path, serve):
+    path = tmp_path / "vgg19.onnx"
+    write("vgg19", path, THIN, PIXELS)
+    server = serve(path, "--policy", "staged")
+    assert "vgg19 is one stage" in "".join(server.errors)
+    with pytest.raises(RuntimeError, match="takes a model without recurrence"):
+        serve("langid", "--policy", "staged")
+    with pytest.raises(RuntimeError, match="takes one model"):
+        serve("--policy", "staged")

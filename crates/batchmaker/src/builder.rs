@@ -168,9 +168,10 @@ impl EngineBuilder {
         self
     }
 
-    /// Sets how models without recurrence are cut into stages. Without it, they are one stage.
+    /// Sets how models without recurrence are cut into stages. Without it, they are one stage, or for [`Policy::Staged`] cut as their
+    /// profiles say.
     pub fn stages(mut self, stages: StageStarts) -> Self {
-        self.cells.stages = stages;
+        self.cells.stages = Some(stages);
         self
     }
 
@@ -254,7 +255,8 @@ impl EngineBuilder {
             true => ProfileChoice::Use { named, goal, cores },
             false => ProfileChoice::Ignore,
         };
-        let mut loaded = load(self.sources, &self.cells, &choice)?;
+        let is_staged = matches!(self.config.policy, Policy::Staged(_));
+        let mut loaded = load(self.sources, &CellOptions { is_staged, ..self.cells }, &choice)?;
         let machine = cores.machine(&loaded.registry);
         loaded.profiles.note_threads(&loaded.registry, machine.threads_per_worker);
         let fairness = self.fairness.for_models(&loaded.models)?;
@@ -303,6 +305,7 @@ impl Prepared {
         let Self { loaded, machine, mut config, .. } = self;
         config.workers = machine.workers;
         config.submission_window = loaded.submission_window;
+        config.stage_times = loaded.stage_times();
         let engine =
             batchmaker_engine::Engine::start(loaded.models, &loaded.registry, device, &config)?;
         trial::ask_all(&engine)?;

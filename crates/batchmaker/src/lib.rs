@@ -56,7 +56,7 @@ pub use batchmaker_graph::{
     Parameters, PortAxes, Precision, Program, RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
     SequenceCell, Tensor, TensorData, TreeCell,
 };
-pub use batchmaker_manager::{Failure, Merging, PadTo, Padding, Policy};
+pub use batchmaker_manager::{Failure, Merging, PadTo, Padding, Policy, Staging};
 pub use batchmaker_model::{
     Amendments, Axis, CellInput, CellOutput, Content, Diagnostic, InputLayout, LoadError, Model,
     ModelCell, NamedCell, ReplyError, ReplyPlan, StageStarts, StepPlan, TensorInfo,

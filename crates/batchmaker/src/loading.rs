@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use batchmaker_graph::{Cell, CellRegistry, ModelId, Precision};
 use batchmaker_model::{LoadOptions, Model, PerCell, ProfiledCell, StageStarts};
-use batchmaker_profile::Goal;
+use batchmaker_profile::{Goal, ModelStages};
 
 use crate::custom::CustomModel;
 use crate::error::BuildError;
@@ -37,7 +37,9 @@ pub(crate) enum Source {
 pub(crate) struct CellOptions {
     pub(crate) max_batch_size: PerCell<u32>,
     pub(crate) precision: PerCell<Precision>,
-    pub(crate) stages: StageStarts,
+    /// None: one stage, or for the policy `staged` those of the profile.
+    pub(crate) stages: Option<StageStarts>,
+    pub(crate) is_staged: bool,
 }
 
 /// Models that are loaded, and their cell types.
@@ -60,6 +62,19 @@ impl Loaded {
     pub fn notes(&self) -> impl Iterator<Item = &str> {
         let of_models = self.models.iter().flat_map(|model| &model.notes);
         self.profiles.notes().iter().chain(of_models).map(String::as_str)
+    }
+}
+
+impl Loaded {
+    /// What the profile of the one model says of the times of its stages, if it is cut as the profile says.
+    pub(crate) fn stage_times(&self) -> Vec<Vec<(u32, u64)>> {
+        let ([model], [file]) = (&self.models[..], &self.profile_files[..]) else {
+            return Vec::new();
+        };
+        let known = self.profiles.stages_of(&model.name, file.as_deref());
+        let known = known.filter(|stages| stages.starts == model.stage_starts);
+        let pieces = known.map(ModelStages::pieces).unwrap_or_default();
+        pieces.into_iter().map(|piece| piece.times).collect()
     }
 }
 
@@ -123,14 +138,25 @@ pub(crate) fn load(
         ProfileChoice::Ignore => Goal::default(),
         ProfileChoice::Use { goal, .. } => *goal,
     };
-    let mut loaded = load_all(found, cells, |source| {
+    let of_cells = |source: &Source| {
         let (file, is_shared) = (source.profile_file(), source.shares_profile_file());
         profiles.of_model(&source.name(), file.as_deref(), is_shared, goal)
-    })?;
+    };
+    let stages = |source: &Source| {
+        let known = || profiles.stages_of(&source.name(), source.profile_file().as_deref());
+        let of_profile = || known().map(|stages| StageStarts::Named(stages.starts.clone()));
+        let chosen = cells.stages.clone();
+        chosen.or_else(|| of_profile().filter(|_| cells.is_staged)).unwrap_or_default()
+    };
+    let mut loaded = load_all(found, cells, of_cells, stages)?;
+    if cells.is_staged {
+        profiles.note_stages(&loaded.models);
+    }
     loaded.profile_files = files;
     if !matches!(choice, ProfileChoice::Ignore) {
         profiles.note_goal(&loaded.registry, goal);
-        for model in &loaded.models {
+        // The cells of stages are others than those that were measured.
+        for model in loaded.models.iter().filter(|model| model.stage_starts.is_empty()) {
             for cell in &model.cells {
                 let cell_type = loaded.registry.get(cell.cell_type);
                 profiles.note_others(&model.name, &cell.name, cell_type);
@@ -146,6 +172,7 @@ fn load_all(
     sources: Vec<Source>,
     cells: &CellOptions,
     profile: impl Fn(&Source) -> HashMap<String, ProfiledCell>,
+    stages: impl Fn(&Source) -> StageStarts,
 ) -> Result<Loaded, BuildError> {
     let mut loaded = Loaded::default();
     for (source, id) in sources.into_iter().zip(0..) {
@@ -153,7 +180,7 @@ fn load_all(
             max_batch_size: cells.max_batch_size.clone(),
             precision: cells.precision.clone(),
             profile: profile(&source),
-            stages: cells.stages.clone(),
+            stages: stages(&source),
             ..LoadOptions::new(ModelId(id))
         };
         let registry = &mut loaded.registry;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use batchmaker_device::{Device, DeviceError};
 use batchmaker_graph::{CellRegistry, CellType, Precision};
-use batchmaker_model::ProfiledCell;
+use batchmaker_model::{Model, ProfiledCell};
 use batchmaker_profile::{
     CellProfile, Choice, Curve, FileError, Goal, Machine, ModelProfile, ModelStages, Profile,
 };
@@ -140,6 +140,16 @@ impl Profiles {
     pub fn stages_of(&self, model: &str, file: Option<&Path>) -> Option<&ModelStages> {
         let key = if self.is_named { None } else { file.map(Path::to_owned) };
         self.files.get(&key)?.get(model)?.stages.as_ref()
+    }
+
+    /// Notes which models are one stage, though they might be cut.
+    pub(crate) fn note_stages(&mut self, models: &[Model]) {
+        for model in models.iter().filter(|model| model.stage_starts.is_empty()) {
+            let name = &model.name;
+            self.notes.push(format!(
+                "{name} is one stage: if it has no recurrence, `batchmaker profile` finds stages for it"
+            ));
+        }
     }
 
     /// The profile of a loaded cell.

@@ -144,7 +144,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", help_heading = CLIENTS, default_value_t = 1024)]
     pub(crate) min_rate: u64,
 
-    /// The policy by which requests share batches: cellular, or padded or merged to compare with (see bench --help)
+    /// The policy by which requests share batches: cellular; staged, for one model without recurrence; or padded or merged to compare
+    /// with (see bench --help)
     #[arg(long, value_name = "POLICY", default_value_t = Policy::Cellular)]
     pub(crate) policy: Policy,
 
@@ -264,6 +265,12 @@ Policies:
   padded[:WIDTH][:own]  buckets of WIDTH lengths (10), padded to the bucket's bound or,
                         with :own, to the batch's own longest
   merged[:GRAPHS]       batches of up to GRAPHS requests (64), merged level by level
+  staged[:OPTION…]      of one model without recurrence: batches go through the stages that `profile`
+                        cut it into, between which requests are added to them or they are split. Options:
+                        batch=N the most requests of a batch (64), active=N of all batches (256),
+                        pairs=N the batches that a stage may run ahead (2), window=TIME to wait for
+                        others, stretch=TIME after which nobody is added to a batch (0: nobody is),
+                        split=PERCENT by which halves must be faster than a whole (none: no splits)
 
 Examples:
   batchmaker bench lstm.onnx --saturate
@@ -271,6 +278,7 @@ Examples:
   batchmaker bench lstm.onnx --sweep 100,200,300,400 --policy cellular --policy padded --plot l.svg
   batchmaker bench ocr.onnx --replay requests.jsonl --saturate --in-flight 8
   batchmaker bench tree --workload file:trees.txt --saturate --policy cellular --policy merged
+  batchmaker bench bert.onnx --saturate --policy cellular --policy staged:batch=8:stretch=20ms
   batchmaker bench langid --rate 1000 --url http://127.0.0.1:8000 --json")]
 pub(crate) struct BenchArgs {
     /// An ONNX file, a model directory, or the name of a model that comes with the project; with

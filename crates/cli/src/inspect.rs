@@ -1,10 +1,13 @@
 //! `batchmaker inspect`: how a model is cut into cells.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use batchmaker::{
-    CellExecutor, CellType, Executor, Loaded, Model, ModelCell, Precision, StageStarts, TensorInfo,
+    CellExecutor, CellType, Executor, Loaded, Model, ModelCell, Precision, Profiles, StageStarts,
+    TensorInfo,
 };
+use batchmaker_profile::{ModelStages, Piece, preferred_size};
 use serde_json::{Value, json};
 
 use crate::args::{InspectArgs, MachineArgs};
@@ -17,16 +20,60 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let prepared =
         prepare_plainly(paths, &MachineArgs::default(), &args.cells, StageStarts::default())?;
     let executor = prepared.machine.executor(executor(&args.executor)?);
+    let files = prepared.loaded.profile_files.iter().flatten().map(PathBuf::as_path);
+    let profiles = Profiles::read(None, files, &prepared.machine.device()?)?;
     let loaded = prepared.loaded;
-    for model in &loaded.models {
+    for (model, file) in loaded.models.iter().zip(&loaded.profile_files) {
         let executors = executors(model, &loaded, &executor)?;
+        let stages = stages(profiles.stages_of(&model.name, file.as_deref()));
         if args.json {
-            println!("{}", as_json(model, &loaded, &executors));
+            let mut described = as_json(model, &loaded, &executors);
+            described["stages"] = stages.iter().map(Stage::as_json).collect();
+            println!("{described}");
         } else {
             print!("{}", as_text(model, &loaded, &executors));
+            stages.iter().for_each(|stage| println!("{}", stage.as_text()));
         }
     }
     Ok(())
+}
+
+/// A stage that the profile beside a model cuts it into.
+struct Stage {
+    number: usize,
+    piece: Piece,
+}
+
+/// The stages of a model; none where it is not cut.
+fn stages(known: Option<&ModelStages>) -> Vec<Stage> {
+    let pieces = known.map(ModelStages::pieces).filter(|pieces| pieces.len() > 1);
+    let numbered = (0..).zip(pieces.unwrap_or_default());
+    numbered.map(|(number, piece)| Stage { number, piece }).collect()
+}
+
+impl Stage {
+    fn as_text(&self) -> String {
+        let Self { number, piece: Piece { start, times } } = self;
+        let begins = match number {
+            0 => "from the beginning".to_owned(),
+            _ => format!("from {start}"),
+        };
+        let one = times.first().map_or(f64::NAN, |time| time.1 as f64 / 1e3);
+        let size = preferred_size(times).unwrap_or(1);
+        format!(
+            "  stage  {number}: {begins}, {one:.1} us for one request, prefers batches of {size}"
+        )
+    }
+
+    fn as_json(&self) -> Value {
+        let Self { piece: Piece { start, times }, .. } = self;
+        let time = |&(batch, ns): &(u32, u64)| json!({ "batch": batch, "us": ns as f64 / 1e3 });
+        json!({
+            "start": (!start.is_empty()).then_some(start),
+            "preferred_batch_size": preferred_size(times),
+            "times": times.iter().map(time).collect::<Vec<_>>(),
+        })
+    }
 }
 
 /// A model's cells with their types.

@@ -11,6 +11,9 @@ pub struct EngineConfig {
     pub workers: u16,
     /// The policy that forms batches of requests.
     pub policy: Policy,
+    /// What is known of the times of stages, for [`Policy::Staged`]: for each stage, sizes of batches, ascending, each with the
+    /// nanoseconds that such a batch takes. Stages behind the last are of unknown time.
+    pub stage_times: Vec<Vec<(u32, u64)>>,
     /// The rules of fairness beside the policy's own; none: the paper's rules.
     pub fairness: Option<Fairness>,
     /// The most tasks that are formed for a worker at a time: see [`Config::max_tasks_to_submit`].
@@ -45,6 +48,7 @@ impl Default for EngineConfig {
         Self {
             workers: 1,
             policy: Policy::Cellular,
+            stage_times: Vec::new(),
             fairness: None,
             max_tasks_to_submit: Config::MAX_TASKS_TO_SUBMIT,
             submission_window: None,

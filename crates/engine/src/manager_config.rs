@@ -1,8 +1,10 @@
 //! Gives the device the cell types, and configures the manager for the device.
 
+use std::collections::BTreeSet;
+
 use batchmaker_device::{Capabilities, Device, DeviceError};
-use batchmaker_graph::{CellRegistry, CellTypeId};
-use batchmaker_manager::{Config, Policy};
+use batchmaker_graph::{CellBody, CellRegistry, CellType, CellTypeId};
+use batchmaker_manager::{Config, Policy, Stages};
 
 use crate::config::EngineConfig;
 
@@ -33,14 +35,14 @@ pub(crate) fn manager_config(
         let text = format!("the policy '{policy}' takes a device without a bound on states");
         return Err(DeviceError::Resources(text));
     }
-    if let Policy::Staged(_) = config.policy {
-        let policy = config.policy;
-        let text =
-            format!("the policy '{policy}' takes models that are cut into stages; there are none");
-        return Err(DeviceError::Resources(text));
-    }
+    let stages = match config.policy {
+        Policy::Staged(_) => stages(registry, &config.stage_times)
+            .map_err(|reason| DeviceError::Resources(format!("the policy 'staged' {reason}")))?,
+        _ => Stages::default(),
+    };
     let mut manager = Config {
         policy: config.policy,
+        stages,
         fairness: config.fairness.clone(),
         max_tasks_to_submit: config.max_tasks_to_submit,
         submission_window_ns: config
@@ -68,6 +70,25 @@ pub(crate) fn manager_config(
         (of_manager.rows_max, of_manager.slots_max) = (rows_max, capabilities.slots_max);
     }
     Ok((manager, slot_bytes))
+}
+
+/// The stages of the one model of a registry, and what is known of their times.
+fn stages(registry: &CellRegistry, times: &[Vec<(u32, u64)>]) -> Result<Stages, String> {
+    let cells = registry.cell_types();
+    let models = cells.iter().flat_map(|cell| &cell.priorities).map(|priority| priority.model);
+    if models.collect::<BTreeSet<_>>().len() != 1 {
+        return Err("takes one model".to_owned());
+    }
+    let is_recurrent = |cell: &&CellType| {
+        !cell.cell.states.is_empty() || matches!(cell.cell.body, CellBody::Tree(_))
+    };
+    if let Some(cell) = cells.iter().find(is_recurrent) {
+        return Err(format!("takes a model without recurrence: `{}` runs step by step", cell.name));
+    }
+    let of_cells: Vec<usize> = cells.iter().map(|cell| cell.stage).collect();
+    let count = of_cells.iter().max().map_or(1, |last| last + 1);
+    let of_stage = |stage: usize| times.get(stage).cloned().unwrap_or_default();
+    Ok(Stages::new(of_cells, (0..count).map(of_stage).collect()))
 }
 
 /// Gives the device its first `count` cell types back.

@@ -5,6 +5,7 @@ use batchmaker_graph::{CellRegistry, ModelPriority};
 
 use crate::fairness::Fairness;
 use crate::stages::Stages;
+use crate::staging::Staging;
 
 /// The batch sizes that a cell type supports: any from `min` to `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,25 +91,6 @@ pub enum Policy {
     Staged(Staging),
 }
 
-/// The batches of [`Policy::Staged`] (DVABatch, section 7.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Staging {
-    /// The buffer pairs of each stage: with one, a batch begins when the one before has ended (the serial manner); with more, stages run
-    /// different batches at the same time (the parallel manner), and a batch can be stretched.
-    pub pairs: u32,
-    /// The most members of a batch, the paper's bs_max.
-    pub batch_max: u32,
-    /// The most members of all batches in flight (Policy I).
-    pub active_max: u32,
-    /// How long a request waits for others before a batch is made of them, in nanoseconds.
-    pub window_ns: u64,
-    /// The age from which on a batch is not stretched, the paper's T_comp_wait, in nanoseconds; 0: none is (Policy III).
-    pub stretch_ns: u64,
-    /// A batch is split where its halves, one after the other, take less time than the whole by [`Config::stages`], by this percentage of
-    /// theirs; 0: no more time, as the paper has it (Policy II). None: no batch is split.
-    pub split_margin_percent: Option<u32>,
-}
-
 /// The batches of [`Policy::Merged`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merging {
@@ -163,12 +145,12 @@ impl std::fmt::Display for Policy {
             Self::Padded(Padding { width, to: PadTo::Longest }) => write!(f, "padded:{width}:own"),
             Self::Merged(Merging { graphs: Merging::GRAPHS }) => write!(f, "merged"),
             Self::Merged(Merging { graphs }) => write!(f, "merged:{graphs}"),
-            Self::Staged(_) => write!(f, "staged"),
+            Self::Staged(staging) => write!(f, "staged{staging}"),
         }
     }
 }
 
-/// `cellular`, `padded[:WIDTH][:own]` or `merged[:GRAPHS]`.
+/// `cellular`, `padded[:WIDTH][:own]`, `merged[:GRAPHS]`, or `staged` with the options of [`Staging`].
 impl std::str::FromStr for Policy {
     type Err = String;
 
@@ -179,6 +161,9 @@ impl std::str::FromStr for Policy {
             Some(Self::Padded(Padding { width, to }))
         };
         let default_width = Padding::WIDTH.to_string();
+        if let Some(options) = text.strip_prefix("staged") {
+            return options.parse().map(Self::Staged);
+        }
         let policy = match text.split(':').collect::<Vec<_>>()[..] {
             ["cellular"] => Some(Self::Cellular),
             ["padded"] => padded(&default_width, PadTo::Bucket),
@@ -194,7 +179,7 @@ impl std::str::FromStr for Policy {
             _ => None,
         };
         policy.ok_or_else(|| {
-            let expected = "expected cellular, padded[:WIDTH][:own] or merged[:GRAPHS]";
+            let expected = "expected cellular, padded[:WIDTH][:own], merged[:GRAPHS] or staged";
             format!("'{text}' is no policy: {expected}, numbers from 1 to {}", Padding::WIDTH_MAX)
         })
     }
@@ -262,7 +247,9 @@ mod tests {
 
     #[test]
     fn policies_read_back() {
-        for text in ["cellular", "padded:10", "padded:1", "padded:40:own", "merged", "merged:8"] {
+        let staged = ["staged", "staged:batch=8:pairs=3"];
+        let closed = ["padded:10", "padded:1", "padded:40:own", "merged", "merged:8"];
+        for text in ["cellular"].into_iter().chain(closed).chain(staged) {
             assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
         }
         let read = |text: &str| text.parse::<Policy>().map(|policy| policy.to_string());

@@ -58,7 +58,8 @@
 //!   the files.
 //! - `graph_batching/` is what the paper compares it with: requests wait in buckets, and a batch of
 //!   them runs as a whole. `graph_batching/mod.rs` follows a request there.
-//! - `staged/` is DVABatch, for models without recurrence that are cut into stages (`stages.rs`). `staged/mod.rs` follows a request there.
+//! - `staged/` is DVABatch, for models without recurrence that are cut into stages (`stages.rs`), by its
+//!   options (`staging.rs`). `staged/mod.rs` follows a request there.
 
 #![forbid(unsafe_code)]
 
@@ -78,13 +79,14 @@ mod shares;
 mod slot_table;
 mod staged;
 mod stages;
+mod staging;
 
 pub use config::{
-    BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, Staging, StatePlacement,
-    TaskForm,
+    BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, StatePlacement, TaskForm,
 };
 pub use discarded::Discarded;
 pub use event::{Event, Failure, Finished, Outcome};
 pub use fairness::Fairness;
 pub use manager::{CellTypeStatistics, Manager};
 pub use stages::Stages;
+pub use staging::Staging;

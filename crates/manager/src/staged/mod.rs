@@ -28,12 +28,13 @@ use batchmaker_graph::{
 };
 
 use crate::batching::Batching;
-use crate::config::{CellTypeConfig, Config, Staging, StatePlacement};
+use crate::config::{CellTypeConfig, Config, StatePlacement};
 use crate::counters::BatchCounters;
 use crate::discarded::Discarded;
 use crate::event::{Event, Failure, Finished, Outcome};
 use crate::live_requests::{Arrival, LiveRequest, LiveRequests};
 use crate::stages::Stages;
+use crate::staging::Staging;
 
 use pipeline::Pipeline;
 use stage_tasks::{StageTask, stage_tasks};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use batchmaker_graph::RequestId;
 
-use crate::config::Staging;
 use crate::stages::Stages;
+use crate::staging::Staging;
 
 use super::batch_table::{BatchId, BatchTable, Completed, Part};
 use super::stage_executors::{ExecutorState, InputAfter, StageExecutors};
