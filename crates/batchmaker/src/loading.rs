@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use batchmaker_graph::{Cell, CellRegistry, ModelId, Precision};
-use batchmaker_model::{LoadOptions, Model, PerCell, ProfiledCell, StageStarts};
+use batchmaker_model::{LoadError, LoadOptions, Model, PerCell, ProfiledCell, StageStarts};
 use batchmaker_profile::{Goal, ModelStages};
 
 use crate::custom::CustomModel;
@@ -63,15 +63,13 @@ impl Loaded {
         let of_models = self.models.iter().flat_map(|model| &model.notes);
         self.profiles.notes().iter().chain(of_models).map(String::as_str)
     }
-}
 
-impl Loaded {
     /// What the profile of the one model says of the times of its stages, if it is cut as the profile says.
     pub(crate) fn stage_times(&self) -> Vec<Vec<(u32, u64)>> {
         let ([model], [file]) = (&self.models[..], &self.profile_files[..]) else {
             return Vec::new();
         };
-        let known = self.profiles.stages_of(&model.name, file.as_deref());
+        let known = self.profiles.stages_of(&model.name, file.as_deref(), true);
         let known = known.filter(|stages| stages.starts == model.stage_starts);
         let pieces = known.map(ModelStages::pieces).unwrap_or_default();
         pieces.into_iter().map(|piece| piece.times).collect()
@@ -143,18 +141,21 @@ pub(crate) fn load(
         profiles.of_model(&source.name(), file.as_deref(), is_shared, goal)
     };
     let stages = |source: &Source| {
-        let known = || profiles.stages_of(&source.name(), source.profile_file().as_deref());
+        let (file, is_shared) = (source.profile_file(), source.shares_profile_file());
+        let known = || profiles.stages_of(&source.name(), file.as_deref(), is_shared);
         let of_profile = || known().map(|stages| StageStarts::Named(stages.starts.clone()));
         let chosen = cells.stages.clone();
         chosen.or_else(|| of_profile().filter(|_| cells.is_staged)).unwrap_or_default()
     };
     let mut loaded = load_all(found, cells, of_cells, stages)?;
     if cells.is_staged {
-        profiles.note_stages(&loaded.models);
+        profiles.note_stages(&loaded.models, &files);
     }
     loaded.profile_files = files;
     if !matches!(choice, ProfileChoice::Ignore) {
-        profiles.note_goal(&loaded.registry, goal);
+        if loaded.models.iter().any(|model| model.stage_starts.is_empty()) {
+            profiles.note_goal(&loaded.registry, goal);
+        }
         // The cells of stages are others than those that were measured.
         for model in loaded.models.iter().filter(|model| model.stage_starts.is_empty()) {
             for cell in &model.cells {
@@ -176,7 +177,7 @@ fn load_all(
 ) -> Result<Loaded, BuildError> {
     let mut loaded = Loaded::default();
     for (source, id) in sources.into_iter().zip(0..) {
-        let options = LoadOptions {
+        let mut options = LoadOptions {
             max_batch_size: cells.max_batch_size.clone(),
             precision: cells.precision.clone(),
             profile: profile(&source),
@@ -185,7 +186,18 @@ fn load_all(
         };
         let registry = &mut loaded.registry;
         let model = match source {
-            Source::Path(path) => batchmaker_model::load(&path, &options, registry)?,
+            Source::Path(path) => match batchmaker_model::load(&path, &options, registry) {
+                // The file has changed since it was cut.
+                Err(error @ LoadError::Stages { .. }) if cells.stages.is_none() => {
+                    options.stages = StageStarts::default();
+                    let mut whole = batchmaker_model::load(&path, &options, registry)?;
+                    whole.notes.push(format!(
+                        "it is one stage, as the stages of its profile do not fit it ({error}): run `batchmaker profile` again"
+                    ));
+                    whole
+                }
+                loaded => loaded?,
+            },
             Source::Embedded(EmbeddedModel { name, files }) => {
                 batchmaker_model::load_embedded(name, files, &options, registry)?
             }

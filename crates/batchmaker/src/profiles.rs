@@ -136,20 +136,34 @@ impl Profiles {
         cells.map(of_cell).collect()
     }
 
-    /// The stages of the model of that name, whose profile would be kept in `file`.
-    pub fn stages_of(&self, model: &str, file: Option<&Path>) -> Option<&ModelStages> {
+    /// The stages of the model of that name, whose profile would be kept in `file`. A file that no other model shares, and that knows one model,
+    /// may know it by another name.
+    pub fn stages_of(
+        &self,
+        model: &str,
+        file: Option<&Path>,
+        is_shared: bool,
+    ) -> Option<&ModelStages> {
         let key = if self.is_named { None } else { file.map(Path::to_owned) };
-        self.files.get(&key)?.get(model)?.stages.as_ref()
+        let models = self.files.get(&key)?;
+        let is_own = !is_shared && !self.is_named;
+        let only = || models.values().next().filter(|_| models.len() == 1 && is_own);
+        models.get(model).or_else(only)?.stages.as_ref()
     }
 
     /// Notes which models are one stage, though they might be cut.
-    pub(crate) fn note_stages(&mut self, models: &[Model]) {
-        for model in models.iter().filter(|model| model.stage_starts.is_empty()) {
-            let name = &model.name;
-            self.notes.push(format!(
+    pub(crate) fn note_stages(&mut self, models: &[Model], files: &[Option<PathBuf>]) {
+        let is_known = |model: &Model, file: &Option<PathBuf>| {
+            self.stages_of(&model.name, file.as_deref(), true).is_some()
+        };
+        let all = models.iter().zip(files).filter(|(model, file)| !is_known(model, file));
+        let note = |(Model { name, .. }, _): (&Model, _)| {
+            format!(
                 "{name} is one stage: if it has no recurrence, `batchmaker profile` finds stages for it"
-            ));
-        }
+            )
+        };
+        let notes: Vec<String> = all.map(note).collect();
+        self.notes.extend(notes);
     }
 
     /// The profile of a loaded cell.

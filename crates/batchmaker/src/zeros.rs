@@ -27,9 +27,9 @@ pub(crate) fn zeros(model: &Model, length: usize) -> Option<Vec<NamedTensor>> {
     inputs.map(tensor).collect()
 }
 
-/// The rows of each cell type that a request of one image, or of one sequence of `steps` steps, has: of another sequence, if the model
-/// takes none of so many. None where requests are not made of numbers.
-pub fn rows_of_request(model: &Model, steps: usize) -> Option<BTreeMap<CellTypeId, u32>> {
+/// The rows of each cell type that a request of one image, or of one sequence of `steps` steps, has; and its steps, which are others if the
+/// model takes no sequence of so many. None where requests are not made of numbers.
+pub fn rows_of_request(model: &Model, steps: usize) -> Option<(BTreeMap<CellTypeId, u32>, usize)> {
     [steps].into_iter().chain(LENGTHS).find_map(|steps| {
         let tensors = zeros(model, steps)?;
         let (unfolded, _) = model.unfold(tensors, &Parameters::default(), &[]).ok()?;
@@ -37,6 +37,6 @@ pub fn rows_of_request(model: &Model, steps: usize) -> Option<BTreeMap<CellTypeI
         for run in unfolded.graph.runs() {
             *rows.entry(run.cell_type).or_default() += run.length;
         }
-        Some(rows)
+        Some((rows, steps))
     })
 }

@@ -48,6 +48,8 @@ impl Calibration {
     pub(crate) fn new(prepared: &Prepared, goal: Goal) -> Result<Self, DeviceError> {
         let Prepared { loaded, machine, .. } = prepared;
         let Loaded { models, registry, profiles, profile_files, .. } = loaded;
+        // The cells of stages are not those that the profile is of.
+        let is_whole = |(model, _): &(&Model, _)| model.stage_starts.is_empty();
         let subject = |(model, file): (&Model, &Option<PathBuf>)| {
             let mut subject = Subject {
                 model: model.name.clone(),
@@ -55,7 +57,7 @@ impl Calibration {
                 cells: BTreeMap::new(),
                 known: ModelProfile {
                     threads: machine.threads_per_worker,
-                    stages: profiles.stages_of(&model.name, file.as_deref()).cloned(),
+                    stages: profiles.stages_of(&model.name, file.as_deref(), true).cloned(),
                     ..Default::default()
                 },
             };
@@ -73,7 +75,12 @@ impl Calibration {
             is_limit_given[cell.cell_type.index()] |= cell.limit_given;
         }
         Ok(Self {
-            subjects: models.iter().zip(profile_files).filter_map(subject).collect(),
+            subjects: models
+                .iter()
+                .zip(profile_files)
+                .filter(is_whole)
+                .filter_map(subject)
+                .collect(),
             threads: machine.threads_per_worker,
             device: Box::new(machine.device()?),
             goal,

@@ -8,6 +8,7 @@ use batchmaker::{
     TensorInfo,
 };
 use batchmaker_profile::{ModelStages, Piece, preferred_size};
+use batchmaker_server::log;
 use serde_json::{Value, json};
 
 use crate::args::{InspectArgs, MachineArgs};
@@ -22,10 +23,11 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let executor = prepared.machine.executor(executor(&args.executor)?);
     let files = prepared.loaded.profile_files.iter().flatten().map(PathBuf::as_path);
     let profiles = Profiles::read(None, files, &prepared.machine.device()?)?;
+    profiles.notes().iter().for_each(|note| log(&format!("note: {note}")));
     let loaded = prepared.loaded;
     for (model, file) in loaded.models.iter().zip(&loaded.profile_files) {
         let executors = executors(model, &loaded, &executor)?;
-        let stages = stages(profiles.stages_of(&model.name, file.as_deref()));
+        let stages = stages(profiles.stages_of(&model.name, file.as_deref(), true));
         if args.json {
             let mut described = as_json(model, &loaded, &executors);
             described["stages"] = stages.iter().map(Stage::as_json).collect();

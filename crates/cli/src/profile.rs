@@ -99,10 +99,17 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         together = difference;
     }
     let slicer = Slicer { subject: &subject, device: &device, steps: args.steps };
-    of_model.stages = slicer.stages(args.stages.map(usize::from), |what| {
+    let found = slicer.stages(args.stages.map(usize::from), |what| {
         bar.inc_length(1);
         tell(what);
-    })?;
+    });
+    of_model.stages = match found {
+        Err(error) if args.stages.is_none() => {
+            eprintln!("note: the model is not cut into stages: {error:#}");
+            None
+        }
+        found => found?,
+    };
     bar.finish_and_clear();
     print!("{}", profile_table(&of_model, &device, args.goal));
     if let Some(stages) = &of_model.stages {
@@ -258,6 +265,19 @@ pub(crate) struct Subject<'a> {
 impl Subject<'_> {
     /// Loads it with some cells in other precisions than f32, whatever it says itself.
     fn load(&self, precisions: &BTreeMap<String, Precision>) -> anyhow::Result<Prepared> {
+        self.prepare(precisions, StageStarts::default())
+    }
+
+    /// Loads it in f32, cut into stages.
+    pub(crate) fn load_in_stages(&self, stages: StageStarts) -> anyhow::Result<Prepared> {
+        self.prepare(&BTreeMap::new(), stages)
+    }
+
+    fn prepare(
+        &self,
+        precisions: &BTreeMap<String, Precision>,
+        stages: StageStarts,
+    ) -> anyhow::Result<Prepared> {
         let of_cell = |(cell, value): (&String, &Precision)| OfCell {
             cell: Some(cell.clone()),
             value: *value,
@@ -266,16 +286,7 @@ impl Subject<'_> {
         precision.extend(precisions.iter().map(of_cell));
         let cells = CellArgs { precision, ..CellArgs::default() };
         let paths = std::slice::from_ref(&self.args.model);
-        prepare_plainly(paths, &self.machine_args, &cells, StageStarts::default())
-    }
-
-    /// Loads it in f32, cut into stages.
-    pub(crate) fn load_in_stages(&self, stages: StageStarts) -> anyhow::Result<Prepared> {
-        let cells = CellArgs {
-            precision: vec![OfCell { cell: None, value: Precision::F32 }],
-            ..CellArgs::default()
-        };
-        prepare_plainly(std::slice::from_ref(&self.args.model), &self.machine_args, &cells, stages)
+        prepare_plainly(paths, &self.machine_args, &cells, stages)
     }
 
     /// Where it lies.

@@ -215,6 +215,7 @@ impl Permit {
             }
             shared.check_slots(&graph)?;
         }
+        shared.check_runs(&graph)?;
         shared.check_values(&graph)?;
         let static_bytes = entering.as_ref().map_or(0, |entering| entering.static_bytes(served));
         let bytes = plan.bytes(&graph);

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
-/// The batches of [`Policy::Staged`] (DVABatch, section 7.2).
+/// The batches of [`crate::Policy::Staged`] (DVABatch, section 7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Staging {
     /// The buffer pairs of each stage: with one, a batch begins when the one before has ended (the serial manner); with more, stages run
@@ -17,7 +17,7 @@ pub struct Staging {
     pub window_ns: u64,
     /// The age from which on a batch is not stretched, the paper's T_comp_wait, in nanoseconds; 0: none is (Policy III).
     pub stretch_ns: u64,
-    /// A batch is split where its halves, one after the other, take less time than the whole by [`Config::stages`], by this percentage of
+    /// A batch is split where its halves, one after the other, take less time than the whole by [`crate::Config::stages`], by this percentage of
     /// theirs; 0: no more time, as the paper has it (Policy II). None: no batch is split.
     pub split_margin_percent: Option<u32>,
 }
@@ -67,10 +67,15 @@ impl FromStr for Staging {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut staging = Self::default();
-        let (first, options) = text.split_once(':').unwrap_or((text, ""));
-        let options = options.split(':').filter(|_| text.contains(':'));
-        for option in [first].into_iter().filter(|first| !first.is_empty()).chain(options) {
-            let read = option.split_once('=').and_then(|(name, value)| staging.set(name, value));
+        // Each option has a colon before it.
+        let (first, options) = match text.split_once(':') {
+            Some((first, options)) => (first, Some(options.split(':'))),
+            None => (text, None),
+        };
+        let misplaced = Some(first).filter(|first| !first.is_empty());
+        for option in misplaced.into_iter().chain(options.into_iter().flatten()) {
+            let named = option.split_once('=').filter(|_| misplaced.is_none());
+            let read = named.and_then(|(name, value)| staging.set(name, value));
             read.ok_or_else(|| {
                 format!(
                     "'{option}' is no option of the policy staged: expected batch=N, active=N or pairs=N with a number from 1 to 65536, \
@@ -103,6 +108,9 @@ impl Staging {
 }
 
 fn time_ns(text: &str) -> Option<u64> {
+    if text == "0" {
+        return Some(0);
+    }
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let (_, of) = UNITS.into_iter().find(|(name, _)| *name == unit)?;
@@ -127,6 +135,7 @@ mod tests {
         };
         assert_eq!(staging, expected);
         assert_eq!(staging.to_string(), all);
+        assert_eq!(":window=0:stretch=0ms".parse::<Staging>().unwrap(), Staging::default());
         assert_eq!("".parse::<Staging>().unwrap(), Staging::default());
         assert_eq!(Staging::default().to_string(), "");
     }
@@ -135,6 +144,7 @@ mod tests {
     fn what_is_no_option_is_told() {
         for text in [
             "x",
+            "batch=8",
             ":",
             ":batch",
             ":batch=0",

@@ -22,6 +22,14 @@ pub enum LoadError {
         /// The fault, and the expected form.
         reason: String,
     },
+    /// A file cannot be cut into the stages that were asked for.
+    #[error("{file}: its stages: {reason}")]
+    Stages {
+        /// The file, as it was named.
+        file: String,
+        /// The fault.
+        reason: String,
+    },
     /// A well-formed ONNX graph cannot be served; every reason is given.
     #[error("{file} cannot be served:{}{}", Lines(.diagnostics), Advice(.advice.as_deref()))]
     Refused {

@@ -87,6 +87,22 @@ fn stages_may_begin_where_the_fewest_tensors_cross() {
     assert_eq!(all(lstm()).0, Vec::<String>::new());
 }
 
+/// The first convolution reads the request alone, of images of any size.
+#[test]
+fn stages_may_begin_behind_the_first_operator() {
+    let nodes = vec![
+        node("Conv", "first", &["image", "W"], &["0"]),
+        node("Conv", "second", &["0", "W"], &["1"]),
+        node("Conv", "third", &["1", "W"], &["y"]),
+    ];
+    let mut graph = Graph::new(nodes, &["y"]);
+    graph.graph.input = vec![info("image", DataType::FLOAT, &["N", "3", "H", "W"])];
+    graph.graph.initializer.push(floats("W", &[3, 3, 1, 1]));
+    let model = load_in(graph, StageStarts::All, &mut CellRegistry::default()).unwrap();
+    assert_eq!(model.stage_starts, ["second", "third"]);
+    assert_eq!(model.cells.iter().map(|cell| cell.stage).collect::<Vec<_>>(), [0, 1, 2]);
+}
+
 fn lstm() -> Graph {
     let nodes =
         vec![node("LSTM", "lstm", &["x", "W", "R"], &["Y"]), node("Relu", "r", &["Y"], &["y"])];

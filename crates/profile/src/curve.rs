@@ -26,7 +26,7 @@ pub struct Curve {
 /// A size of batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Rows.
+    /// Rows; of stages, requests.
     pub batch: u32,
     /// Microseconds a batch takes: a step, of a chain.
     pub us: f64,

@@ -38,5 +38,5 @@ pub use measure::{
 };
 pub use operators::operator_table;
 pub use slicing::{Piece, preferred_size, slice, times_of};
-pub use stages::{ModelStages, PieceCells, measure_pieces, measure_pieces_at};
+pub use stages::{ModelStages, PieceCells, measure_pieces};
 pub use table::profile_table;

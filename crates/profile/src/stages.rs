@@ -10,12 +10,6 @@ use crate::curve::{Point, check_points};
 use crate::measure::{GoOn, MeasureError};
 use crate::slicing::{Piece, preferred_size, times_of};
 
-/// Sizes of batches that pieces are measured at.
-const SIZES: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-
-/// A size of batch with which a whole model takes longer is the last that is measured.
-const LONGEST: Duration = Duration::from_secs(2);
-
 /// The stages that a model without recurrence is cut into, and the time that each takes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelStages {
@@ -41,6 +35,9 @@ impl ModelStages {
         if self.times.len() != self.starts.len() + 1 {
             let (starts, times) = (self.starts.len(), self.times.len());
             return Err(format!("{times} of them, and {starts} nodes that begin one"));
+        }
+        if self.times.iter().any(Vec::is_empty) {
+            return Err("one without times".to_owned());
         }
         self.times.iter().try_for_each(|points| check_points(points))
     }
@@ -101,33 +98,22 @@ pub struct PieceCells {
     pub cells: Vec<(CellType, u32)>,
 }
 
-/// Measures the pieces of a model, in batches of up to 64 requests, as long as the whole takes a bearable time. Sequences have `steps`
-/// steps, or as many as a cell takes. All pieces have the same sizes.
+/// Measures the pieces of a model, in batches of `sizes` requests: up to the first size with which the whole takes longer than `longest`.
+/// Sequences have `steps` steps, or as many as a cell takes. All pieces have the same sizes.
 ///
 /// # Errors
 /// See [`MeasureError`].
 pub fn measure_pieces(
     device: &dyn Device,
     pieces: &[PieceCells],
-    steps: Option<usize>,
-    go_on: &mut GoOn<'_>,
-) -> Result<Vec<Piece>, MeasureError> {
-    measure_pieces_at(device, pieces, &SIZES, steps, go_on)
-}
-
-/// As [`measure_pieces`], in batches of these sizes.
-///
-/// # Errors
-/// See [`MeasureError`].
-pub fn measure_pieces_at(
-    device: &dyn Device,
-    pieces: &[PieceCells],
     sizes: &[u32],
+    longest: Duration,
     steps: Option<usize>,
     go_on: &mut GoOn<'_>,
 ) -> Result<Vec<Piece>, MeasureError> {
-    let longest_ns = LONGEST.as_nanos() as f64 / pieces.len().max(1) as f64;
     let mut sizes = sizes.to_vec();
+    // Of the whole, for each size.
+    let mut totals = vec![0.0; sizes.len()];
     let mut measured = Vec::new();
     for PieceCells { start, cells } in pieces {
         let mut sums = vec![0.0; sizes.len()];
@@ -137,9 +123,10 @@ pub fn measure_pieces_at(
                     return Err(MeasureError::Stopped);
                 }
                 let batch = BatchSize { rows: (size * rows) as usize, steps };
-                sums[at] += device.measure(cell, batch)?.ns;
-                if sums[at] > longest_ns {
-                    sums.truncate(at + 1);
+                let ns = device.measure(cell, batch)?.ns;
+                sums[at] += ns;
+                totals[at] += ns;
+                if totals[at] > longest.as_nanos() as f64 {
                     sizes.truncate(at + 1);
                     break;
                 }

@@ -9,6 +9,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "one index into several arrays of registers")]
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::layers::panels::{Panel, Panels};
@@ -111,6 +112,9 @@ const fn tile_pixels_max<S: Simd, const VECTORS: usize>() -> usize {
 
 /// Lines of weights that a tile fetches in [`UNROLL`] elements of a window: with 8 tiles, as many as it reads.
 const FETCHES: usize = 2;
+
+/// The most outputs of a panel: 4 of the longest vectors.
+const PANEL_LEN_MAX: usize = 64;
 
 /// The most pixels of a tile: each takes a register of addresses.
 const PIXELS_MAX: usize = 8;
@@ -241,8 +245,12 @@ impl PixelProducts<'_> {
                     }
                 }
                 (false, is_first) => {
+                    let mut elements = [MaybeUninit::<[f32; PANEL_LEN_MAX]>::uninit(); PIXELS];
                     for pixel in 0..PIXELS {
-                        write_partial(simd, y(pixel), sums[pixel], count, is_first);
+                        store_vectors(simd, elements[pixel].as_mut_ptr().cast(), sums[pixel]);
+                    }
+                    for (pixel, elements) in elements.iter().enumerate() {
+                        write_some(y(pixel), elements.as_ptr().cast(), count, is_first);
                     }
                 }
             }
@@ -270,29 +278,17 @@ unsafe fn add_vectors<S: Simd, const VECTORS: usize>(
     }
 }
 
-/// Writes the first `count` elements of `VECTORS` vectors from `to` on, or adds them to what is there.
+/// Writes `count` elements to `to`, or adds them to what is there.
 ///
 /// # Safety
-/// `count` elements at `to` are writable, at most `VECTORS * LANES`, and nobody else accesses them meanwhile.
+/// As many elements are readable at `from` and writable at `to`, and nobody else accesses the latter meanwhile.
 #[inline(always)]
-unsafe fn write_partial<S: Simd, const VECTORS: usize>(
-    simd: S,
-    to: *mut f32,
-    vectors: [S::Vector; VECTORS],
-    count: usize,
-    is_first: bool,
-) {
-    for at in 0..VECTORS {
-        let done = (at * S::LANES).min(count);
-        let left = (count - done).min(S::LANES);
+unsafe fn write_some(to: *mut f32, from: *const f32, count: usize, is_first: bool) {
+    for at in 0..count {
         // SAFETY: these elements are among those of the caller's promise.
         unsafe {
-            let to = to.add(done);
-            let sum = match is_first {
-                true => vectors[at],
-                false => simd.add(simd.load_partial(to, left), vectors[at]),
-            };
-            simd.store_partial(to, sum, left);
+            let sum = *from.add(at);
+            *to.add(at) = if is_first { sum } else { *to.add(at) + sum };
         }
     }
 }

@@ -281,7 +281,7 @@ fn no_input(files: &Files<'_>, name: &str) -> LoadError {
 
 /// The error that a file cannot be cut into its stages.
 fn in_stages(file: &str, reason: &str) -> LoadError {
-    LoadError::Malformed { file: file.to_owned(), reason: format!("its stages: {reason}") }
+    LoadError::Stages { file: file.to_owned(), reason: reason.to_owned() }
 }
 
 /// Checks that a file without recurrence is cut into stages, each of which has cells.

@@ -2,8 +2,8 @@
 
 use crate::analysis::references::needed;
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Scope, View};
-use crate::partition::stages::producers;
+use crate::analysis::value::View;
+use crate::partition::stages::{is_constant, producers};
 
 /// The operators that take most of a network's time. What follows one of them up to the next is run with it, so no cut lies between
 /// operators that an executor joins.
@@ -32,12 +32,13 @@ pub(crate) fn stage_starts(analysis: &Analysis) -> Vec<String> {
     let mut last_reader = vec![0; ops.len()];
     for reader in (0..ops.len()).filter(|&op| needed[op]) {
         for &of in &reads[reader] {
-            let is_constant = ops[of].scope != Scope::Row && reads[of].is_empty();
-            last_reader[of] = if is_constant { 0 } else { reader };
+            last_reader[of] = if is_constant(analysis, of) { 0 } else { reader };
         }
     }
     let crossing = |at: usize| last_reader[..at].iter().filter(|&&reader| reader >= at).count();
-    let is_heavy = |&op: &usize| needed[op] && HEAVY.contains(&&*ops[op].operator);
+    let is_heavy = |&op: &usize| {
+        needed[op] && !is_constant(analysis, op) && HEAVY.contains(&&*ops[op].operator)
+    };
     let heavy: Vec<(usize, usize)> =
         (0..ops.len()).filter(is_heavy).map(|op| (op, crossing(op))).collect();
     // The first stage has the first of them. A node that became several ops begins with the first of these.

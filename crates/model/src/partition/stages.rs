@@ -1,7 +1,7 @@
 //! The stage of each op: a file without recurrence is cut at nodes, each of which begins one (DVABatch, section 7.1).
 
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Scope, Source};
+use crate::analysis::value::{RowOp, Scope, Source};
 
 /// The stage of each op. The first `written` are those of the file's nodes, in their order; those behind them belong to what they
 /// read. `starts` names the nodes that begin stages 1, 2, …. No op reads what one of a later stage writes.
@@ -23,15 +23,25 @@ pub(super) fn stages(analysis: &Analysis, written: usize, starts: &[String]) -> 
     }
     // What is made of constants and lengths alone is made where it is first read.
     for op in (0..stages.len()).rev() {
-        let reads_nothing =
-            analysis.ops[op].scope != Scope::Row && producers(analysis, op).next().is_none();
         let readers =
             (op + 1..stages.len()).filter(|&reader| producers(analysis, reader).any(|of| of == op));
-        if reads_nothing && let Some(stage) = readers.map(|reader| stages[reader]).min() {
+        if is_constant(analysis, op)
+            && let Some(stage) = readers.map(|reader| stages[reader]).min()
+        {
             stages[op] = stage;
         }
     }
     stages
+}
+
+/// Whether an op computes the same for every row: of constants and lengths alone.
+pub(super) fn is_constant(analysis: &Analysis, op: usize) -> bool {
+    let RowOp { scope, operands, .. } = &analysis.ops[op];
+    let reads_rows = operands.iter().any(|operand| {
+        let source = analysis.reads(operand, None).map(|read| read.source);
+        source.is_some_and(|source| !matches!(source, Source::Length(_)))
+    });
+    *scope != Scope::Row && !reads_rows
 }
 
 /// The ops that an op reads.
