@@ -114,8 +114,7 @@ impl Profiles {
         is_shared: bool,
         goal: Goal,
     ) -> HashMap<String, ProfiledCell> {
-        let key = if self.is_named { None } else { file.map(Path::to_owned) };
-        let Some(models) = self.files.get(&key) else { return HashMap::new() };
+        let Some(models) = self.models_of(file) else { return HashMap::new() };
         let (models, is_own): (Vec<&ModelProfile>, bool) = match models.get(name) {
             Some(model) => (vec![model], true),
             None => (models.values().collect(), self.is_named || !is_shared),
@@ -144,11 +143,15 @@ impl Profiles {
         file: Option<&Path>,
         is_shared: bool,
     ) -> Option<&ModelStages> {
-        let key = if self.is_named { None } else { file.map(Path::to_owned) };
-        let models = self.files.get(&key)?;
+        let models = self.models_of(file)?;
         let is_own = !is_shared && !self.is_named;
         let only = || models.values().next().filter(|_| models.len() == 1 && is_own);
         models.get(model).or_else(only)?.stages.as_ref()
+    }
+
+    /// The profiles that count for a model whose profile would be kept in `file`.
+    fn models_of(&self, file: Option<&Path>) -> Option<&BTreeMap<String, ModelProfile>> {
+        self.files.get(&if self.is_named { None } else { file.map(Path::to_owned) })
     }
 
     /// Notes which models are one stage, though they might be cut.

@@ -27,8 +27,8 @@ pub(crate) fn zeros(model: &Model, length: usize) -> Option<Vec<NamedTensor>> {
     inputs.map(tensor).collect()
 }
 
-/// The rows of each cell type that a request of one image, or of one sequence of `steps` steps, has; and its steps, which are others if the
-/// model takes no sequence of so many. None where requests are not made of numbers.
+/// Unfolds a request of zeros: one image, or one sequence of `steps` steps. Returns how many rows of each cell type it has, and its number of
+/// steps, which is another if the model refuses a sequence of `steps`. Returns none for a model whose requests hold texts or trees.
 pub fn rows_of_request(model: &Model, steps: usize) -> Option<(BTreeMap<CellTypeId, u32>, usize)> {
     [steps].into_iter().chain(LENGTHS).find_map(|steps| {
         let tensors = zeros(model, steps)?;

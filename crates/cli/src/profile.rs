@@ -74,6 +74,10 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         bar.set_message(what);
     };
     let device = machine.device_within(usize::MAX, executor(&args.executor)?)?;
+    let slicer = Slicer { subject: &subject, device: &device, steps: args.steps };
+    if args.stages.is_some_and(|count| count > 1) {
+        slicer.check()?;
+    }
     let measured = Measured { device: &device, threads: machine.threads_per_worker };
     let mut of_model = measured.cells(&cells, args.steps, asked, tell, &mut || true)?;
     let differs_by = |precisions: &BTreeMap<String, Precision>, expected: &[Vec<Tensor>]| {
@@ -98,7 +102,6 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         }
         together = difference;
     }
-    let slicer = Slicer { subject: &subject, device: &device, steps: args.steps };
     let found = slicer.stages(args.stages.map(usize::from), |what| {
         bar.inc_length(1);
         tell(what);
@@ -289,7 +292,7 @@ impl Subject<'_> {
         prepare_plainly(paths, &self.machine_args, &cells, stages)
     }
 
-    /// Where it lies.
+    /// The path of the model, as it was given.
     pub(crate) fn path(&self) -> &Path {
         &self.args.model
     }

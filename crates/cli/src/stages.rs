@@ -21,13 +21,13 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// Numbers of stages to choose from.
 const COUNTS: [usize; 5] = [2, 3, 4, 6, 8];
 
-/// How often each number of stages is measured beside the whole.
+/// A number of stages is chosen by so many measurements of the cut model and of the whole, in turns.
 const TURNS: usize = 3;
 
-/// A batch may take so much longer in all stages together than in one: the time that requests need not wait outweighs it.
+/// Stages are chosen only if a batch takes at most this many times as long in all of them as in the whole model.
 const SLOWER_MAX: f64 = 1.03;
 
-/// Steps of a sequence, unless others are asked for or the model takes none of so many.
+/// The number of steps of a sequence if `--steps` gives none.
 const STEPS: usize = 64;
 
 /// Cuts a model into stages.
@@ -38,11 +38,26 @@ pub(crate) struct Slicer<'a> {
 }
 
 impl Slicer<'_> {
+    /// Checks that the model can be cut into stages.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let (starts, cut) = self.cut(StageStarts::All)?;
+        if starts.is_empty() || cut.is_none() {
+            bail!(
+                "the model cannot be cut into stages: it has recurrent operators, branches by what a request brings, several files, \
+                 inputs other than numbers, or too few operators that take time"
+            );
+        }
+        Ok(())
+    }
+
     /// The stages of the model, `count` of them or as many as slow no batch down; none if it cannot be cut. `tell` is called with
     /// what is measured next.
     ///
     /// # Errors
-    /// The model or the device fails, or a model that cannot be cut is to have several stages.
+    /// The model or the device fails.
     pub(crate) fn stages(
         &self,
         count: Option<usize>,
@@ -52,15 +67,7 @@ impl Slicer<'_> {
             return Ok(None);
         }
         let (starts, cells) = self.cut(StageStarts::All)?;
-        let Some(cells) = cells.filter(|_| !starts.is_empty()) else {
-            if count.is_some() {
-                bail!(
-                    "the model cannot be cut into stages: it has recurrent operators, branches by what a request brings, several files, \
-                     inputs other than numbers, or too few operators that take time"
-                );
-            }
-            return Ok(None);
-        };
+        let Some(cells) = cells.filter(|_| !starts.is_empty()) else { return Ok(None) };
         tell(format!("the {} pieces that stages may be made of", starts.len() + 1));
         let pieces = self.measure(&cells, &SIZES, LONGEST)?;
         let starts = match count {

@@ -12,7 +12,8 @@ pub struct EngineConfig {
     /// The policy that forms batches of requests.
     pub policy: Policy,
     /// What is known of the times of stages, for [`Policy::Staged`]: for each stage, sizes of batches, ascending, each with the
-    /// nanoseconds that such a batch takes. Stages behind the last are of unknown time.
+    /// nanoseconds that such a batch takes. Stages behind the last are of unknown time. An engine
+    /// whose sizes do not rise panics as it starts.
     pub stage_times: Vec<Vec<(u32, u64)>>,
     /// The rules of fairness beside the policy's own; none: the paper's rules.
     pub fairness: Option<Fairness>,

@@ -98,7 +98,8 @@ pub struct PieceCells {
     pub cells: Vec<(CellType, u32)>,
 }
 
-/// Measures the pieces of a model, in batches of `sizes` requests: up to the first size with which the whole takes longer than `longest`.
+/// Measures the pieces of a model, in batches of `sizes` requests: as long as the whole takes no longer than `longest`, and
+/// of the first size in any case.
 /// Sequences have `steps` steps, or as many as a cell takes. All pieces have the same sizes.
 ///
 /// # Errors
@@ -127,7 +128,7 @@ pub fn measure_pieces(
                 sums[at] += ns;
                 totals[at] += ns;
                 if totals[at] > longest.as_nanos() as f64 {
-                    sizes.truncate(at + 1);
+                    sizes.truncate(at.max(1));
                     break;
                 }
             }
