@@ -14,6 +14,7 @@ mod run;
 mod serve;
 mod stages;
 mod start;
+mod subject;
 
 use std::process::ExitCode;
 

@@ -1,33 +1,25 @@
 //! `batchmaker profile`.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use batchmaker::{
-    CellType, Engine, Pending, Precision, Prepared, StageStarts, Tensor, identity_in_f32,
-    profile_beside,
-};
-use batchmaker_bench::{BatchCurve, InProcess, Service as _, time_against_throughput};
+use batchmaker::{CellType, Precision, Tensor, identity_in_f32, profile_beside};
+use batchmaker_bench::{BatchCurve, time_against_throughput};
 use batchmaker_device::{BatchSize, Device, DeviceError};
 
 use batchmaker_profile::{
     CellProfile, Difference, GoOn, MeasureError, ModelProfile, Profile, cell_curve, difference,
     in_precision, is_stepped, operator_table, precisions_of, profile_table, takes_sequences,
 };
-use batchmaker_server::offline;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::{CellArgs, MachineArgs, OfCell, ProfileArgs};
+use crate::args::{MachineArgs, ProfileArgs};
 use crate::executor::executor;
 use crate::models::only_model;
 use crate::stages::Slicer;
-use crate::start::{prepare_plainly, print_notes, start};
-
-/// Random requests.
-const REQUESTS: usize = 64;
+use crate::start::print_notes;
+use crate::subject::Subject;
 
 /// Measures, writes the profile and prints it.
 pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
@@ -257,122 +249,6 @@ fn fastest(cell: &CellProfile, max_error: f64, below: f64) -> Option<Precision> 
     };
     let all = Precision::ALL.into_iter().filter(within);
     all.max_by(|a, b| most(a).total_cmp(&most(b))).filter(|&precision| precision != Precision::F32)
-}
-
-/// A model, in whatever precisions.
-pub(crate) struct Subject<'a> {
-    args: &'a ProfileArgs,
-    machine_args: MachineArgs,
-}
-
-impl Subject<'_> {
-    /// Loads it with some cells in other precisions than f32, whatever it says itself.
-    fn load(&self, precisions: &BTreeMap<String, Precision>) -> anyhow::Result<Prepared> {
-        self.prepare(precisions, StageStarts::default())
-    }
-
-    /// Loads it in f32, cut into stages.
-    pub(crate) fn load_in_stages(&self, stages: StageStarts) -> anyhow::Result<Prepared> {
-        self.prepare(&BTreeMap::new(), stages)
-    }
-
-    fn prepare(
-        &self,
-        precisions: &BTreeMap<String, Precision>,
-        stages: StageStarts,
-    ) -> anyhow::Result<Prepared> {
-        let of_cell = |(cell, value): (&String, &Precision)| OfCell {
-            cell: Some(cell.clone()),
-            value: *value,
-        };
-        let mut precision = vec![OfCell { cell: None, value: Precision::F32 }];
-        precision.extend(precisions.iter().map(of_cell));
-        let cells = CellArgs { precision, ..CellArgs::default() };
-        let paths = std::slice::from_ref(&self.args.model);
-        prepare_plainly(paths, &self.machine_args, &cells, stages)
-    }
-
-    /// The path of the model, as it was given.
-    pub(crate) fn path(&self) -> &Path {
-        &self.args.model
-    }
-
-    /// The tensors of the replies in f32 to the requests that errors are measured on; none where they
-    /// have to be drawn and cannot be.
-    fn expected(&self) -> anyhow::Result<Option<Vec<Vec<Tensor>>>> {
-        match self.replies(&BTreeMap::new()) {
-            Ok(replies) => Ok(Some(replies)),
-            Err(error) if self.args.requests.is_some() => Err(error),
-            Err(error) => {
-                eprintln!(
-                    "note: what precisions change in replies is not measured, for want of random \
-                     requests ({error:#}); give some with --requests, or others with --workload"
-                );
-                Ok(None)
-            }
-        }
-    }
-
-    /// The tensors of the replies.
-    fn replies(
-        &self,
-        precisions: &BTreeMap<String, Precision>,
-    ) -> anyhow::Result<Vec<Vec<Tensor>>> {
-        let prepared = self.load(precisions)?;
-        let model = prepared.loaded.models[0].name.clone();
-        let engine = start(prepared)?;
-        let pending = match &self.args.requests {
-            Some(path) => given(&engine, &model, path)?,
-            None => random(
-                &engine,
-                &model,
-                InProcess::new(&engine, &model, self.args.seed)?,
-                self.args,
-            )?,
-        };
-        let tensors = |pending: Pending| -> anyhow::Result<Vec<Tensor>> {
-            let tensors = pending.wait()?.outputs;
-            Ok(tensors.into_iter().map(|output| output.tensor).collect())
-        };
-        pending.into_iter().map(tensors).collect()
-    }
-}
-
-fn given(engine: &Engine, model: &str, path: &Path) -> anyhow::Result<Vec<Pending>> {
-    let failed = || format!("cannot read '{}'", path.display());
-    let file = BufReader::new(File::open(path).with_context(failed)?);
-    let mut all = Vec::new();
-    for (number, line) in (1..).zip(file.split(b'\n')) {
-        let line = line.with_context(failed)?;
-        let line = line.strip_suffix(b"\r").unwrap_or(&line);
-        if line.is_empty() {
-            continue;
-        }
-        let (_, pending) = offline::submit(engine, model, line)
-            .with_context(|| format!("line {number} of '{}'", path.display()))?;
-        all.push(pending);
-    }
-    if all.is_empty() {
-        bail!("'{}' holds no requests", path.display());
-    }
-    Ok(all)
-}
-
-fn random(
-    engine: &Engine,
-    model: &str,
-    mut service: InProcess<'_>,
-    args: &ProfileArgs,
-) -> anyhow::Result<Vec<Pending>> {
-    let workload = match (&args.workload, service.arity()) {
-        (Some(workload), _) => workload.clone(),
-        (None, None) => "europarl:60".parse()?,
-        // Each inner node has one leaf more than it takes away, but for its arity.
-        (None, Some(arity)) => format!("fixed:{}", 1 + 12 * (arity - 1).max(1)).parse()?,
-    };
-    let shapes = workload.shapes(service.arity(), REQUESTS, args.seed)?;
-    let submit = |(index, shape)| Ok(engine.submit(model, service.prepare(index, shape))?);
-    shapes.iter().enumerate().map(submit).collect()
 }
 
 fn compare(expected: &[Vec<Tensor>], actual: &[Vec<Tensor>]) -> Difference {

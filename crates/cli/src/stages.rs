@@ -10,7 +10,7 @@ use batchmaker_profile::{
 };
 
 use crate::models::only_model;
-use crate::profile::Subject;
+use crate::subject::Subject;
 
 /// Sizes of batches that pieces and stages are measured at.
 const SIZES: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
