@@ -46,6 +46,26 @@ def replies(path, arrays):
     return [outputs(line) for line in result.stdout.splitlines()]
 
 
+def ask(server, name, array):
+    """The outputs of a reply over HTTP."""
+    url = f"http://{server.http}/v2/models/{name}/infer"
+    request = urllib.request.Request(url, body(array).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.load(response)["outputs"]
+
+
+def assert_same(outputs, wanted):
+    """Asserts that outputs have the same bits as those of `batchmaker run`."""
+    for output in outputs:
+        bits = np.array(output["data"], np.float32).reshape(output["shape"])
+        assert np.array_equal(bits, wanted[output["name"]])
+
+
+def profile(path, stages):
+    command = [BINARY, "profile", path, "--precision", "f32", "--stages", str(stages), "--steps", "8"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_against_onnx_runtime(tmp_path, name):
     path = tmp_path / f"{name}.onnx"
@@ -68,28 +88,60 @@ def test_stages_give_the_same_bits(tmp_path, serve, name):
     write(name, path, THIN, PIXELS)
     arrays = requests(name, np.random.default_rng(20269)) * 4
     wanted = replies(path, arrays)
-    command = [BINARY, "profile", path, "--precision", "f32", "--stages", "3", "--steps", "8"]
-    profiled = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    assert "3 stages" in profiled.stdout
+    assert "3 stages" in profile(path, 3)
     inspected = subprocess.run([BINARY, "inspect", path, "--json"], capture_output=True, text=True, check=True)
-    stages = json.loads(inspected.stdout)["stages"]
+    described = json.loads(inspected.stdout)
+    stages = described["stages"]
+    assert described["staged_policy"].startswith("staged:input:" if name == "bert-base" else "staged:")
     assert [stage["start"] is None for stage in stages] == [True, False, False]
     assert all(stage["preferred_batch_size"] >= 1 for stage in stages)
-    for policy in ["staged:batch=3", "staged:pairs=2:window=2ms:stretch=1s:split=0"]:
+    for policy in ["staged:batch=3", "delay:window=2ms:batch=4", "staged:pairs=2:window=2ms:stretch=1s:split=0"]:
         server = serve(path, "--policy", policy, "--workers", "2", "--threads-per-worker", "1")
-
-        def reply(array, server=server):
-            url = f"http://{server.http}/v2/models/{name}/infer"
-            request = urllib.request.Request(url, body(array).encode(), {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=60) as response:
-                return json.load(response)["outputs"]
-
         with concurrent.futures.ThreadPoolExecutor(8) as threads:
-            for outputs, of_whole in zip(threads.map(reply, arrays), wanted, strict=True):
-                for output in outputs:
-                    bits = np.array(output["data"], np.float32).reshape(output["shape"])
-                    assert np.array_equal(bits, of_whole[output["name"]])
+            for outputs, of_whole in zip(threads.map(ask, [server] * len(arrays), [name] * len(arrays), arrays), wanted, strict=True):
+                assert_same(outputs, of_whole)
         server.wait_until_unused()
+
+
+def test_stages_beside_other_models(tmp_path, serve):
+    """Two models in stages, each with its own, beside one with recurrence: all are asked at once."""
+    names = ["unet", "bert-base"]
+    paths = {name: tmp_path / name / f"{name}.onnx" for name in names}
+    arrays, wanted = {}, {}
+    for name, path in paths.items():
+        path.parent.mkdir()
+        write(name, path, THIN, PIXELS)
+        profile(path, 2)
+        arrays[name] = requests(name, np.random.default_rng(20270)) * 3
+        wanted[name] = replies(path, arrays[name])
+    text = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["Wer reitet so spät durch Nacht und Wind?"]}]}
+    policies = ["--policy", "unet=staged", "--policy", "bert-base=staged:load:batch=3"]
+    server = serve(*paths.values(), "langid", *policies, "--workers", "2", "--share", "langid=2")
+    notes = "".join(server.errors)
+    assert "unet is served in 2 stages, staged:" in notes
+    assert "bert-base is served in 2 stages, staged:load:batch=3:stretch=" in notes
+
+    def ask_text(_):
+        url = f"http://{server.http}/v2/models/langid/infer"
+        request = urllib.request.Request(url, json.dumps(text).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return json.load(response)["outputs"]
+
+    with concurrent.futures.ThreadPoolExecutor(24) as threads:
+        of_text = threads.map(ask_text, range(40))
+        of_name = {
+            name: threads.map(ask, [server] * len(of_model), [name] * len(of_model), of_model)
+            for name, of_model in arrays.items()
+        }
+        for name, replies_of_model in of_name.items():
+            for outputs, of_whole in zip(replies_of_model, wanted[name], strict=True):
+                assert_same(outputs, of_whole)
+        answers = list(of_text)
+    assert all(answer == answers[0] for answer in answers)
+    server.wait_until_unused()
+    times = {key: us for key, us in server.metrics().items() if "worker_microseconds_total" in key}
+    for name in [*names, "langid"]:
+        assert sum(us for key, us in times.items() if f'"{name}"' in key) > 0, times
 
 
 def test_stages_that_cannot_be_served_are_told(tmp_path, serve):
@@ -97,7 +149,9 @@ def test_stages_that_cannot_be_served_are_told(tmp_path, serve):
     write("vgg19", path, THIN, PIXELS)
     server = serve(path, "--policy", "staged")
     assert "vgg19 is one stage" in "".join(server.errors)
-    with pytest.raises(RuntimeError, match="takes a model without recurrence"):
+    with pytest.raises(RuntimeError, match="does not take langid: it has recurrence"):
         serve("langid", "--policy", "staged")
-    with pytest.raises(RuntimeError, match="takes one model"):
-        serve("--policy", "staged")
+    with pytest.raises(RuntimeError, match="a policy is set for 'vgg', which is no model"):
+        serve(path, "--policy", "vgg=staged")
+    with pytest.raises(RuntimeError, match="models that are not served in stages have one in common"):
+        serve("langid", "charlm", "--policy", "padded", "--policy", "charlm=cellular")

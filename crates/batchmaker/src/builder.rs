@@ -137,9 +137,13 @@ impl EngineBuilder {
         self
     }
 
-    /// Sets the policy that forms batches; [`Policy::Cellular`] without it.
-    pub fn policy(mut self, policy: Policy) -> Self {
-        self.config.policy = policy;
+    /// Sets the policy that forms batches of all models (`model` is none), or of one; [`Policy::Cellular`] without it. Models that are not
+    /// served in stages ([`Policy::Staged`]) have one policy in common.
+    pub fn policy(mut self, model: Option<&str>, policy: Policy) -> Self {
+        match model {
+            None => self.config.policy = policy,
+            Some(model) => drop(self.config.policies.insert(model.to_owned(), policy)),
+        }
         self
     }
 
@@ -255,8 +259,9 @@ impl EngineBuilder {
             true => ProfileChoice::Use { named, goal, cores },
             false => ProfileChoice::Ignore,
         };
-        let is_staged = matches!(self.config.policy, Policy::Staged(_));
-        let mut loaded = load(self.sources, &CellOptions { is_staged, ..self.cells }, &choice)?;
+        let mut config = self.config;
+        let mut loaded = load(self.sources, &self.cells, &config, &choice)?;
+        loaded.configure_stages(&mut config);
         let machine = cores.machine(&loaded.registry);
         loaded.profiles.note_threads(&loaded.registry, machine.threads_per_worker);
         let fairness = self.fairness.for_models(&loaded.models)?;
@@ -265,7 +270,7 @@ impl EngineBuilder {
             loaded,
             machine,
             executor: self.executor,
-            config: EngineConfig { max_memory_bytes, fairness, ..self.config },
+            config: EngineConfig { max_memory_bytes, fairness, ..config },
         })
     }
 
@@ -305,7 +310,6 @@ impl Prepared {
         let Self { loaded, machine, mut config, .. } = self;
         config.workers = machine.workers;
         config.submission_window = loaded.submission_window;
-        config.stage_times = loaded.stage_times();
         let engine =
             batchmaker_engine::Engine::start(loaded.models, &loaded.registry, device, &config)?;
         trial::ask_all(&engine)?;

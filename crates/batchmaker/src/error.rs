@@ -58,6 +58,14 @@ pub enum BuildError {
         /// The models.
         models: Vec<String>,
     },
+    /// A policy was set for a model that is not there.
+    #[error("{reason} (there are: {})", models.join(", "))]
+    Policy {
+        /// The mistake.
+        reason: String,
+        /// The models.
+        models: Vec<String>,
+    },
     /// More workers, or threads of workers, than cores.
     #[error("{workers} workers of {threads} threads on {cores} cores")]
     Cores {

@@ -35,6 +35,7 @@ mod loading;
 mod machine;
 mod profiles;
 mod session;
+mod staging;
 mod stream;
 mod trial;
 mod zeros;
@@ -56,7 +57,9 @@ pub use batchmaker_graph::{
     Parameters, PortAxes, Precision, Program, RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
     SequenceCell, Tensor, TensorData, TreeCell,
 };
-pub use batchmaker_manager::{Failure, Merging, PadTo, Padding, Policy, Staging};
+pub use batchmaker_manager::{
+    Delay, Diversity, Failure, Merging, PadTo, Padding, Policy, Split, Staging, StagingOptions,
+};
 pub use batchmaker_model::{
     Amendments, Axis, CellInput, CellOutput, Content, Diagnostic, InputLayout, LoadError, Model,
     ModelCell, NamedCell, ReplyError, ReplyPlan, StageStarts, StepPlan, TensorInfo,

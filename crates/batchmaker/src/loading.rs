@@ -5,14 +5,17 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use batchmaker_engine::EngineConfig;
 use batchmaker_graph::{Cell, CellRegistry, ModelId, Precision};
+use batchmaker_manager::Policy;
 use batchmaker_model::{LoadError, LoadOptions, Model, PerCell, ProfiledCell, StageStarts};
-use batchmaker_profile::{Goal, ModelStages};
+use batchmaker_profile::Goal;
 
 use crate::custom::CustomModel;
 use crate::error::BuildError;
 use crate::machine::Cores;
 use crate::profiles::{Profiles, profile_beside};
+use crate::staging::staging_options;
 
 /// A model that is compiled into a program: its name, and its files with their contents.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +42,6 @@ pub(crate) struct CellOptions {
     pub(crate) precision: PerCell<Precision>,
     /// None: one stage, or for the policy `staged` those of the profile.
     pub(crate) stages: Option<StageStarts>,
-    pub(crate) is_staged: bool,
 }
 
 /// Models that are loaded, and their cell types.
@@ -64,15 +66,24 @@ impl Loaded {
         self.profiles.notes().iter().chain(of_models).map(String::as_str)
     }
 
-    /// What the profile of the one model says of the times of its stages, if it is cut as the profile says.
-    pub(crate) fn stage_times(&self) -> Vec<Vec<(u32, u64)>> {
-        let ([model], [file]) = (&self.models[..], &self.profile_files[..]) else {
-            return Vec::new();
-        };
-        let known = self.profiles.stages_of(&model.name, file.as_deref(), true);
-        let known = known.filter(|stages| stages.starts == model.stage_starts);
-        let pieces = known.map(ModelStages::pieces).unwrap_or_default();
-        pieces.into_iter().map(|piece| piece.times).collect()
+    /// Tells the configuration what profiles say of the models that are served in stages: the times of these, and the options that were not
+    /// given. Notes the options.
+    pub(crate) fn configure_stages(&mut self, config: &mut EngineConfig) {
+        for (model, file) in self.models.iter_mut().zip(&self.profile_files) {
+            let Policy::Staged(given) = config.policy_of(&model.name) else { continue };
+            let known = self.profiles.stages_of(&model.name, file.as_deref(), true);
+            let known = known.filter(|known| known.starts == model.stage_starts);
+            let Some(known) = known else { continue };
+            let policy = Policy::Staged(staging_options(given, known, model));
+            let stages = match known.starts.len() {
+                0 => "one stage".to_owned(),
+                starts => format!("{} stages", starts + 1),
+            };
+            model.notes.push(format!("{} is served in {stages}, {policy}", model.name));
+            let times = known.pieces().into_iter().map(|piece| piece.times).collect();
+            config.policies.insert(model.name.clone(), policy);
+            config.stage_times.insert(model.name.clone(), times);
+        }
     }
 }
 
@@ -115,8 +126,10 @@ pub(crate) enum ProfileChoice<'a> {
 pub(crate) fn load(
     sources: Vec<Source>,
     cells: &CellOptions,
+    config: &EngineConfig,
     choice: &ProfileChoice<'_>,
 ) -> Result<Loaded, BuildError> {
+    let is_staged = |name: &str| matches!(config.policy_of(name), Policy::Staged(_));
     let mut found = Vec::new();
     for source in sources {
         match source {
@@ -145,12 +158,12 @@ pub(crate) fn load(
         let known = || profiles.stages_of(&source.name(), file.as_deref(), is_shared);
         let of_profile = || known().map(|stages| StageStarts::Named(stages.starts.clone()));
         let chosen = cells.stages.clone();
-        chosen.or_else(|| of_profile().filter(|_| cells.is_staged)).unwrap_or_default()
+        chosen.or_else(|| of_profile().filter(|_| is_staged(&source.name()))).unwrap_or_default()
     };
     let mut loaded = load_all(found, cells, of_cells, stages)?;
-    if cells.is_staged {
-        profiles.note_stages(&loaded.models, &files);
-    }
+    check_policies(&loaded.models, config)?;
+    let staged = loaded.models.iter().zip(&files).filter(|(model, _)| is_staged(&model.name));
+    profiles.note_stages(staged);
     loaded.profile_files = files;
     if !matches!(choice, ProfileChoice::Ignore) {
         if loaded.models.iter().any(|model| model.stage_starts.is_empty()) {
@@ -212,6 +225,18 @@ fn load_all(
     check_cells(&loaded, "max_batch_size", max_batch_size.cells.keys(), |_| true)?;
     check_cells(&loaded, "precision", precision.cells.keys(), Cell::has_precisions)?;
     Ok(loaded)
+}
+
+/// Refuses the policy of a model that is not there.
+fn check_policies(models: &[Model], config: &EngineConfig) -> Result<(), BuildError> {
+    let names: Vec<String> = models.iter().map(|model| model.name.clone()).collect();
+    match config.policies.keys().find(|name| !names.contains(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let reason = format!("a policy is set for '{name}', which is no model");
+            Err(BuildError::Policy { reason, models: names })
+        }
+    }
 }
 
 /// The models at `path`.

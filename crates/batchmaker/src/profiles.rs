@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use batchmaker_device::{Device, DeviceError};
 use batchmaker_graph::{CellRegistry, CellType, Precision};
+use batchmaker_manager::StagingOptions;
 use batchmaker_model::{Model, ProfiledCell};
 use batchmaker_profile::{
     CellProfile, Choice, Curve, FileError, Goal, Machine, ModelProfile, ModelStages, Profile,
 };
+
+use crate::staging::staging_options;
 
 /// The name of a profile beside a model.
 const FILE: &str = "profile.json";
@@ -149,17 +152,32 @@ impl Profiles {
         models.get(model).or_else(only)?.stages.as_ref()
     }
 
+    /// The options of the policy `staged` for a model whose profile would be kept in `file`: those that are `given`, and others as its profile
+    /// suggests. None if the profile has no stages of it.
+    pub fn staging_options(
+        &self,
+        given: StagingOptions,
+        model: &Model,
+        file: Option<&Path>,
+    ) -> Option<StagingOptions> {
+        let stages = self.stages_of(&model.name, file, true)?;
+        Some(staging_options(given, stages, model))
+    }
+
     /// The profiles that count for a model whose profile would be kept in `file`.
     fn models_of(&self, file: Option<&Path>) -> Option<&BTreeMap<String, ModelProfile>> {
         self.files.get(&if self.is_named { None } else { file.map(Path::to_owned) })
     }
 
-    /// Notes which models are one stage, though they might be cut.
-    pub(crate) fn note_stages(&mut self, models: &[Model], files: &[Option<PathBuf>]) {
+    /// Notes which of the models, each with the file of its profile, are one stage, though they might be cut.
+    pub(crate) fn note_stages<'a>(
+        &mut self,
+        models: impl Iterator<Item = (&'a Model, &'a Option<PathBuf>)>,
+    ) {
         let is_known = |model: &Model, file: &Option<PathBuf>| {
             self.stages_of(&model.name, file.as_deref(), true).is_some()
         };
-        let all = models.iter().zip(files).filter(|(model, file)| !is_known(model, file));
+        let all = models.filter(|(model, file)| !is_known(model, file));
         let note = |(Model { name, .. }, _): (&Model, _)| {
             format!(
                 "{name} is one stage: if it has no recurrence, `batchmaker profile` finds stages for it"

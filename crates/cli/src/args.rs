@@ -11,6 +11,7 @@ use batchmaker_bench::Workload;
 use clap::{Args, Parser, Subcommand};
 
 use crate::quantities::{address, bytes, duration, period};
+use crate::scoped::{BatchLimit, OfCell, OfModel, share};
 
 /// Serves recurrent neural networks with cellular batching: requests join and leave the running
 /// batch at every step.
@@ -35,14 +36,6 @@ const CLIENTS: &str = "Limits of clients";
 
 /// The heading of flags for who is served first.
 const FAIRNESS: &str = "Who is served first";
-
-fn share(text: &str) -> Result<(String, u32), String> {
-    let parsed = text.rsplit_once('=').and_then(|(model, weight)| {
-        let weight = weight.parse().ok().filter(|&weight| weight > 0)?;
-        (!model.is_empty()).then(|| (model.to_owned(), weight))
-    });
-    parsed.ok_or_else(|| "expected a model and its share, from 1 up, such as tagger=3".to_owned())
-}
 
 fn head_bytes(text: &str) -> Result<u32, String> {
     let size = bytes(text)?;
@@ -144,10 +137,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", help_heading = CLIENTS, default_value_t = 1024)]
     pub(crate) min_rate: u64,
 
-    /// The policy by which requests share batches: cellular; staged, for one model without recurrence; or padded or merged to compare
-    /// with (see bench --help)
-    #[arg(long, value_name = "POLICY", default_value_t = Policy::Cellular)]
-    pub(crate) policy: Policy,
+    /// The policy by which requests share batches, of all models or of one; repeatable: cellular; staged, for models without recurrence;
+    /// or padded or merged to compare with (see bench --help) [default: cellular]
+    #[arg(long, value_name = "POLICY|MODEL=POLICY")]
+    pub(crate) policy: Vec<OfModel<Policy>>,
 
     /// The weight of a model, as MODEL=N; repeatable. Models that have work share the workers' time in proportion to
     /// their weights [default: 1 each]
@@ -265,12 +258,16 @@ Policies:
   padded[:WIDTH][:own]  buckets of WIDTH lengths (10), padded to the bucket's bound or,
                         with :own, to the batch's own longest
   merged[:GRAPHS]       batches of up to GRAPHS requests (64), merged level by level
-  staged[:OPTION…]      of one model without recurrence: batches go through the stages that `profile`
-                        cut it into, between which requests are added to them or they are split. Options:
-                        batch=N the most requests of a batch (64), active=N of all batches (256),
+  staged[:OPTION…]      of a model without recurrence: batches go through the stages that `profile`
+                        cut it into, between which requests are added to them or they are split. What
+                        is not given follows from the profile: input, operator or load for the policy,
+                        batch=N the most requests of a batch, active=N of all batches (256),
                         pairs=N the batches that a stage may run ahead (2), window=TIME to wait for
                         others, stretch=TIME after which nobody is added to a batch (0: nobody is),
-                        split=PERCENT by which halves must be faster than a whole (none: no splits)
+                        split=PERCENT by which halves must be faster than a whole, or split=never
+  zero[:batch=N]        of a model without recurrence: those that wait, up to N (64), share a batch from
+                        its start to its end
+  delay:window=TIME[:batch=N]  the same, but the first of a batch waits that long for others
 
 Examples:
   batchmaker bench lstm.onnx --saturate
@@ -574,39 +571,6 @@ pub(crate) struct CellArgs {
     pub(crate) precision: Vec<OfCell<Precision>>,
 }
 
-/// `VALUE` or `CELL=VALUE`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OfCell<T> {
-    pub(crate) cell: Option<String>,
-    pub(crate) value: T,
-}
-
-impl<T: FromStr<Err: ToString>> FromStr for OfCell<T> {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (cell, value) = match text.rsplit_once('=') {
-            Some((cell, value)) => (Some(cell.to_owned()), value),
-            None => (None, text),
-        };
-        let value = value.parse().map_err(|error: T::Err| error.to_string())?;
-        Ok(Self { cell, value })
-    }
-}
-
-/// A number of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BatchLimit(pub(crate) u32);
-
-impl FromStr for BatchLimit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let limit = text.parse().ok().filter(|&limit| limit > 0);
-        limit.map(Self).ok_or_else(|| format!("'{text}' is not a number of rows from 1 up"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -614,18 +578,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         <Cli as clap::CommandFactory>::command().debug_assert();
-    }
-
-    #[test]
-    fn values_of_cells() {
-        let limit = |text: &str| text.parse::<OfCell<BatchLimit>>();
-        assert_eq!(limit("8"), Ok(OfCell { cell: None, value: BatchLimit(8) }));
-        let cell = Some("a=b".to_owned());
-        assert_eq!(limit("a=b=8"), Ok(OfCell { cell, value: BatchLimit(8) }));
-        assert!(limit("0").is_err() && limit("x=").is_err());
-        let precision = "lstm=bf16".parse::<OfCell<Precision>>();
-        let cell = Some("lstm".to_owned());
-        assert_eq!(precision, Ok(OfCell { cell, value: Precision::Bf16 }));
-        assert!("f16".parse::<OfCell<Precision>>().is_err());
     }
 }

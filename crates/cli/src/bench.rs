@@ -21,6 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{BenchArgs, CellArgs, MachineArgs};
 use crate::models::only_model;
+use crate::scoped::OfModel;
 use crate::start::{Limits, prepare, prepare_plainly, start};
 
 /// Kept in flight by `--saturate` at the end of a wire, where batch limits are out of sight.
@@ -67,7 +68,8 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
         // What does not fit waits: a refusal would be measured as an error.
         let limits = Limits::of_own(usize::MAX);
         let paths = std::slice::from_ref(&args.model);
-        let prepared = prepare(paths, &args.machine, policy, Fairness::default(), limits)?;
+        let policies = [OfModel { model: None, value: policy }];
+        let prepared = prepare(paths, &args.machine, &policies, Fairness::default(), limits)?;
         let model = only_model(&prepared.loaded.models, &args.model)?.name.clone();
         let machine = prepared.machine;
         (registry, profiles) = (prepared.loaded.registry.clone(), prepared.loaded.profiles.clone());

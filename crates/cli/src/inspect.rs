@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use batchmaker::{
-    CellExecutor, CellType, Executor, Loaded, Model, ModelCell, Precision, Profiles, StageStarts,
-    TensorInfo,
+    CellExecutor, CellType, Executor, Loaded, Model, ModelCell, Policy, Precision, Profiles,
+    StageStarts, StagingOptions, TensorInfo,
 };
 use batchmaker_profile::{ModelStages, Piece, preferred_size};
 use batchmaker_server::log;
@@ -28,13 +28,19 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     for (model, file) in loaded.models.iter().zip(&loaded.profile_files) {
         let executors = executors(model, &loaded, &executor)?;
         let stages = stages(profiles.stages_of(&model.name, file.as_deref(), true));
+        let options = profiles.staging_options(StagingOptions::default(), model, file.as_deref());
+        let policy = options.map(|options| Policy::Staged(options).to_string());
         if args.json {
             let mut described = as_json(model, &loaded, &executors);
             described["stages"] = stages.iter().map(Stage::as_json).collect();
+            described["staged_policy"] = policy.into();
             println!("{described}");
         } else {
             print!("{}", as_text(model, &loaded, &executors));
             stages.iter().for_each(|stage| println!("{}", stage.as_text()));
+            if let Some(policy) = policy {
+                println!("  policy staged, as the profile settles it: {policy}");
+            }
         }
     }
     Ok(())

@@ -11,6 +11,7 @@ mod models;
 mod profile;
 mod quantities;
 mod run;
+mod scoped;
 mod serve;
 mod stages;
 mod start;

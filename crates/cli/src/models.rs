@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use batchmaker::{BuildError, EmbeddedModel, EngineBuilder};
 
-use crate::args::{CellArgs, OfCell};
+use crate::args::CellArgs;
+use crate::scoped::OfCell;
 
 macro_rules! embedded {
     ($name:literal: $($file:literal),*) => {

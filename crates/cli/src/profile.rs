@@ -9,8 +9,9 @@ use batchmaker_bench::{BatchCurve, time_against_throughput};
 use batchmaker_device::{BatchSize, Device, DeviceError};
 
 use batchmaker_profile::{
-    CellProfile, Difference, GoOn, MeasureError, ModelProfile, Profile, cell_curve, difference,
-    in_precision, is_stepped, operator_table, precisions_of, profile_table, takes_sequences,
+    CellProfile, Difference, GoOn, MeasureError, ModelProfile, ModelStages, Profile, cell_curve,
+    difference, in_precision, is_stepped, operator_table, precisions_of, profile_table,
+    takes_sequences, times_of,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -122,6 +123,9 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     );
     if let Some(path) = &args.plot {
         plot(path, &model_name, &device, &cells, &of_model)?;
+        if let Some(stages) = &of_model.stages {
+            plot_stages(&beside(path, "stages"), &model_name, stages)?;
+        }
     }
     if let Some(rows) = args.operators {
         let batch = BatchSize { rows: rows as usize, steps: args.steps };
@@ -283,17 +287,39 @@ fn plot(
         let title = format!("{model}, {name}: a batch on {threads} threads");
         let path = match cells.len() {
             1 => path.to_owned(),
-            _ => of_cell_path(path, name),
+            _ => beside(path, name),
         };
-        let figure = time_against_throughput(&curves, &title)?;
-        std::fs::write(&path, figure)
-            .with_context(|| format!("cannot write '{}'", path.display()))?;
+        write_figure(&path, &curves, &title)?;
     }
     Ok(())
 }
 
+/// A curve a stage, and one of all together.
+fn plot_stages(path: &Path, model: &str, stages: &ModelStages) -> anyhow::Result<()> {
+    let pieces = stages.pieces();
+    let curve = |name: String, times: &[(u32, u64)]| BatchCurve {
+        name,
+        points: times.iter().map(|&(batch, ns)| (batch, ns as f64 / 1e3)).collect(),
+        rows_per_s_max: None,
+        us_min: None,
+    };
+    let of_stages = pieces.iter().zip(0..);
+    let mut curves: Vec<BatchCurve> = of_stages
+        .map(|(piece, number): (_, u32)| curve(format!("stage {number}"), &piece.times))
+        .collect();
+    if pieces.len() > 1 {
+        curves.push(curve("all".to_owned(), &times_of(&pieces)));
+    }
+    write_figure(path, &curves, &format!("{model}: a batch in each stage"))
+}
+
+fn write_figure(path: &Path, curves: &[BatchCurve], title: &str) -> anyhow::Result<()> {
+    let figure = time_against_throughput(curves, title)?;
+    std::fs::write(path, figure).with_context(|| format!("cannot write '{}'", path.display()))
+}
+
 /// `lstm.svg` of a cell: `lstm-CELL.svg`.
-fn of_cell_path(path: &Path, cell: &str) -> PathBuf {
+fn beside(path: &Path, cell: &str) -> PathBuf {
     let stem =
         path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     let safe: String = cell

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use batchmaker::{Engine, Fairness, Pending, Policy};
+use batchmaker::{Engine, Fairness, Pending};
 use batchmaker_server::offline;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -27,7 +27,7 @@ enum Answer {
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let limits = Limits::of_own(IN_FLIGHT_MAX);
     let paths = std::slice::from_ref(&args.model);
-    let prepared = prepare(paths, &args.machine, Policy::Cellular, Fairness::default(), limits)?;
+    let prepared = prepare(paths, &args.machine, &[], Fairness::default(), limits)?;
     let model = only_model(&prepared.loaded.models, &args.model)?.name.clone();
     let engine = start(prepared)?;
     let input = open(&args.input)?;

@@ -44,7 +44,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     };
     raise_file_limit();
     let ports = Ports::take(&config)?;
-    let prepared = prepare(&args.models, &args.machine, args.policy, fairness(args), limits)?;
+    let prepared = prepare(&args.models, &args.machine, &args.policy, fairness(args), limits)?;
     let names: Vec<String> =
         prepared.loaded.models.iter().map(|model| model.name.clone()).collect();
     let machine = prepared.machine;

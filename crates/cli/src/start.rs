@@ -9,6 +9,7 @@ use batchmaker_server::log;
 use crate::args::{CellArgs, MachineArgs};
 use crate::executor::executor;
 use crate::models::{add, explain};
+use crate::scoped::OfModel;
 
 /// The bounds of the work in flight.
 #[derive(Clone, Copy, Debug)]
@@ -43,11 +44,14 @@ impl Limits {
 pub(crate) fn prepare(
     paths: &[PathBuf],
     args: &MachineArgs,
-    policy: Policy,
+    policies: &[OfModel<Policy>],
     fairness: Fairness,
     limits: Limits,
 ) -> anyhow::Result<Prepared> {
-    let mut builder = add(builder(args), paths, &args.cells).policy(policy).goal(args.goal);
+    let mut builder = add(builder(args), paths, &args.cells).goal(args.goal);
+    for OfModel { model, value } in policies {
+        builder = builder.policy(model.as_deref(), *value);
+    }
     builder = builder.fairness(fairness).executor(executor(&args.executor)?);
     if let Some(profile) = &args.profile {
         builder = builder.profile(profile);

@@ -10,7 +10,8 @@ use batchmaker::{Engine, Pending, Precision, Prepared, StageStarts, Tensor};
 use batchmaker_bench::{InProcess, Service as _};
 use batchmaker_server::offline;
 
-use crate::args::{CellArgs, MachineArgs, OfCell, ProfileArgs};
+use crate::args::{CellArgs, MachineArgs, ProfileArgs};
+use crate::scoped::OfCell;
 use crate::start::{prepare_plainly, start};
 
 /// Random requests.

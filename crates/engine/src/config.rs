@@ -1,5 +1,6 @@
 //! The configuration that an engine is started with, and the limits that can change while it runs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use batchmaker_manager::{Config, Fairness, Policy};
@@ -11,10 +12,12 @@ pub struct EngineConfig {
     pub workers: u16,
     /// The policy that forms batches of requests.
     pub policy: Policy,
-    /// What is known of the times of stages, for [`Policy::Staged`]: for each stage, sizes of batches, ascending, each with the
-    /// nanoseconds that such a batch takes. Stages behind the last are of unknown time. An engine
+    /// The policies of models that have their own, by name. Models that are not served in stages ([`Policy::Staged`]) have one in common.
+    pub policies: BTreeMap<String, Policy>,
+    /// What is known of the times of stages, for [`Policy::Staged`], by the name of the model: for each stage, sizes of batches, ascending,
+    /// each with the nanoseconds that such a batch takes. Stages behind the last are of unknown time. An engine
     /// whose sizes do not rise panics as it starts.
-    pub stage_times: Vec<Vec<(u32, u64)>>,
+    pub stage_times: BTreeMap<String, Vec<Vec<(u32, u64)>>>,
     /// The rules of fairness beside the policy's own; none: the paper's rules.
     pub fairness: Option<Fairness>,
     /// The most tasks that are formed for a worker at a time: see [`Config::max_tasks_to_submit`].
@@ -49,7 +52,8 @@ impl Default for EngineConfig {
         Self {
             workers: 1,
             policy: Policy::Cellular,
-            stage_times: Vec::new(),
+            policies: BTreeMap::new(),
+            stage_times: BTreeMap::new(),
             fairness: None,
             max_tasks_to_submit: Config::MAX_TASKS_TO_SUBMIT,
             submission_window: None,
@@ -66,6 +70,11 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
+    /// The policy of the model of that name.
+    pub fn policy_of(&self, model: &str) -> Policy {
+        self.policies.get(model).copied().unwrap_or(self.policy)
+    }
+
     /// The most requests of one model in flight, where there are `models`.
     pub(crate) fn max_requests_per_model(&self, models: usize) -> usize {
         let default =

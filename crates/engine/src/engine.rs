@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use batchmaker_device::{Device, DeviceError, TaskQueue};
 use batchmaker_graph::{CellRegistry, CellTypeId, ModelId, WorkerId};
-use batchmaker_manager::{Event, Manager};
+use batchmaker_manager::{Event, Manager, Policy};
 use batchmaker_model::Model;
 
 use crate::config::{BatchLimits, EngineConfig};
@@ -49,11 +49,15 @@ impl Engine {
         config: &EngineConfig,
     ) -> Result<Self, DeviceError> {
         let capabilities = device.capabilities();
-        let (manager, slot_bytes) = manager_config(registry, &*device, &capabilities, config)?;
+        let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+        let (manager, slot_bytes) =
+            manager_config(registry, &names, &*device, &capabilities, config)?;
         let manager = Manager::new(manager);
         let count = models.len();
+        let takes_sessions = names.iter().any(|name| config.policy_of(name) == Policy::Cellular);
         let served = models.into_iter().zip(0..).map(|(model, id)| {
-            let served = ServedModel { id: ModelId(id), model };
+            let policy = config.policy_of(&model.name);
+            let served = ServedModel { id: ModelId(id), model, policy };
             (served.model.name.clone(), Arc::new(served))
         });
         let shared =
@@ -78,7 +82,7 @@ impl Engine {
         }
         let alarms = shared.clone();
         engine.spawn("alarms", move || alarms.alarms.run())?;
-        if shared.takes_sessions {
+        if takes_sessions {
             engine.spawn("sessions", move || shared.sessions.reap(&shared.inbox))?;
         }
         Ok(engine)
@@ -155,7 +159,7 @@ impl Engine {
                 nodes: counts.nodes,
                 padding: counts.padding,
                 past_end_of_sequence: counts.past_end_of_sequence,
-                batches_by_size: manager.batches_by_size(CellTypeId(cell_type)).to_vec(),
+                batches_by_size: manager.batches_by_size(CellTypeId(cell_type)),
                 slots_in_use: counts.slots_in_use,
                 waiting: counts.waiting,
             }

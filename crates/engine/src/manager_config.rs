@@ -1,10 +1,8 @@
 //! Gives the device the cell types, and configures the manager for the device.
 
-use std::collections::BTreeSet;
-
 use batchmaker_device::{Capabilities, Device, DeviceError};
-use batchmaker_graph::{CellBody, CellRegistry, CellType, CellTypeId};
-use batchmaker_manager::{Config, Policy, Stages};
+use batchmaker_graph::{CellBody, CellRegistry, CellType, CellTypeId, ModelId};
+use batchmaker_manager::{Config, Policy, StagedModel, Stages};
 
 use crate::config::EngineConfig;
 
@@ -14,6 +12,7 @@ const MAX_WORKERS: u16 = 64;
 /// Gives the device all cell types. Returns the manager's configuration for it, and the bytes of a slot of each cell type.
 pub(crate) fn manager_config(
     registry: &CellRegistry,
+    models: &[&str],
     device: &dyn Device,
     capabilities: &Capabilities,
     config: &EngineConfig,
@@ -30,19 +29,16 @@ pub(crate) fn manager_config(
         let text = format!("the device has fewer than {workers} units for workers");
         return Err(DeviceError::Resources(text));
     }
-    if capabilities.slots_max.is_some() && config.policy != Policy::Cellular {
-        let policy = config.policy;
+    let (policy, stages, staged_models) =
+        policies(registry, models, config).map_err(DeviceError::Resources)?;
+    if capabilities.slots_max.is_some() && matches!(policy, Policy::Padded(_) | Policy::Merged(_)) {
         let text = format!("the policy '{policy}' takes a device without a bound on states");
         return Err(DeviceError::Resources(text));
     }
-    let stages = match config.policy {
-        Policy::Staged(_) => stages(registry, &config.stage_times)
-            .map_err(|reason| DeviceError::Resources(format!("the policy 'staged' {reason}")))?,
-        _ => Stages::default(),
-    };
     let mut manager = Config {
-        policy: config.policy,
+        policy,
         stages,
+        staged_models,
         fairness: config.fairness.clone(),
         max_tasks_to_submit: config.max_tasks_to_submit,
         submission_window_ns: config
@@ -72,23 +68,75 @@ pub(crate) fn manager_config(
     Ok((manager, slot_bytes))
 }
 
-/// The stages of the one model of a registry, and what is known of their times.
-fn stages(registry: &CellRegistry, times: &[Vec<(u32, u64)>]) -> Result<Stages, String> {
-    let cells = registry.cell_types();
-    let models = cells.iter().flat_map(|cell| &cell.priorities).map(|priority| priority.model);
-    if models.collect::<BTreeSet<_>>().len() != 1 {
-        return Err("takes one model".to_owned());
+/// The policy of the models, which are in the order of their ids, with the stages of the cell types if there is one model, and the models
+/// that run in stages beside others.
+fn policies(
+    registry: &CellRegistry,
+    models: &[&str],
+    config: &EngineConfig,
+) -> Result<(Policy, Stages, Vec<StagedModel>), String> {
+    let mut common: Option<(Policy, &str)> = None;
+    let mut staged_models = Vec::new();
+    for (model, &name) in (0..).map(ModelId).zip(models) {
+        let policy = config.policy_of(name);
+        if policy.is_of_rows() {
+            check_rows(registry, model).map_err(|reason| {
+                format!("the policy '{policy}' does not take {name}: {reason}")
+            })?;
+        }
+        match (policy, common) {
+            (Policy::Staged(options), _) => {
+                let times = config.stage_times.get(name).map_or(&[][..], Vec::as_slice);
+                let stages = stages(registry, model, times);
+                staged_models.push(StagedModel { model, staging: options.staging(), stages });
+            }
+            (Policy::Delayed(delay), _) => {
+                let stages = Stages::whole(registry.cell_types().len());
+                staged_models.push(StagedModel { model, staging: delay.staging(), stages });
+            }
+            (policy, Some((of_others, other))) if policy != of_others => {
+                return Err(format!(
+                    "{name} has the policy '{policy}' and {other} '{of_others}': models that are not served in stages have one in common"
+                ));
+            }
+            (policy, _) => common = Some((policy, name)),
+        }
     }
-    let is_recurrent = |cell: &&CellType| {
-        !cell.cell.states.is_empty() || matches!(cell.cell.body, CellBody::Tree(_))
-    };
-    if let Some(cell) = cells.iter().find(is_recurrent) {
-        return Err(format!("takes a model without recurrence: `{}` runs step by step", cell.name));
-    }
-    let of_cells: Vec<usize> = cells.iter().map(|cell| cell.stage).collect();
+    Ok(match (common, <[StagedModel; 1]>::try_from(staged_models)) {
+        (None, Ok([StagedModel { staging, stages, .. }])) => {
+            (Policy::Staged(staging.into()), stages, Vec::new())
+        }
+        (common, several) => {
+            let policy = common.map_or(Policy::Cellular, |(policy, _)| policy);
+            let several = several.map_or_else(|several| several, Vec::from);
+            (policy, Stages::default(), several)
+        }
+    })
+}
+
+/// The stages of a model, and what is known of their times.
+fn stages(registry: &CellRegistry, model: ModelId, times: &[Vec<(u32, u64)>]) -> Stages {
+    let stage = |cell: &CellType| if is_of(cell, model) { cell.stage } else { 0 };
+    let of_cells: Vec<usize> = registry.cell_types().iter().map(stage).collect();
     let count = of_cells.iter().max().map_or(1, |last| last + 1);
     let of_stage = |stage: usize| times.get(stage).cloned().unwrap_or_default();
-    Ok(Stages::new(of_cells, (0..count).map(of_stage).collect()))
+    Stages::new(of_cells, (0..count).map(of_stage).collect())
+}
+
+/// Checks that all cells of a model are row-wise.
+fn check_rows(registry: &CellRegistry, model: ModelId) -> Result<(), String> {
+    let is_recurrent = |cell: &CellType| {
+        !cell.cell.states.is_empty() || matches!(cell.cell.body, CellBody::Tree(_))
+    };
+    let mut cells = registry.cell_types().iter();
+    match cells.find(|cell| is_of(cell, model) && is_recurrent(cell)) {
+        Some(cell) => Err(format!("it has recurrence, `{}` runs step by step", cell.name)),
+        None => Ok(()),
+    }
+}
+
+fn is_of(cell: &CellType, model: ModelId) -> bool {
+    cell.priorities.iter().any(|priority| priority.model == model)
 }
 
 /// Gives the device its first `count` cell types back.

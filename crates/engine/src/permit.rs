@@ -190,7 +190,7 @@ impl Permit {
         let mut entering = None;
         (parameters.chunk, parameters.answered_steps) = (Chunk::Whole, 0);
         if let Some(part) = session {
-            shared.check_sessions()?;
+            served.check_sessions()?;
             if part.end && !part.start && tensors.is_empty() {
                 shared.sessions.end(served, &part.key, &shared.inbox)?;
                 return Ok(None);
@@ -215,7 +215,7 @@ impl Permit {
             }
             shared.check_slots(&graph)?;
         }
-        shared.check_runs(&graph)?;
+        served.check_runs(&graph)?;
         shared.check_values(&graph)?;
         let static_bytes = entering.as_ref().map_or(0, |entering| entering.static_bytes(served));
         let bytes = plan.bytes(&graph);

@@ -10,7 +10,7 @@ use batchmaker_graph::{
     CellGraph, CellRegistry, CellTypeId, InvalidRequest, RequestId, RunKind, StatePlacement,
     WorkerId,
 };
-use batchmaker_manager::{Manager, Policy};
+use batchmaker_manager::Manager;
 
 use crate::admission::Admission;
 use crate::alarms::Alarms;
@@ -56,10 +56,6 @@ pub(crate) struct Shared {
     pub(crate) watch: Watch,
     pub(crate) placement: StatePlacement,
     pub(crate) cell_names: Vec<String>,
-    /// Whether the policy has batches that a session's chunks can join.
-    pub(crate) takes_sessions: bool,
-    /// Whether the policy takes rows alone: no node of a run that reads another.
-    pub(crate) takes_rows_alone: bool,
     /// The bytes of a slot on the device, by cell type.
     pub(crate) slot_bytes: Vec<usize>,
     /// See [`Capabilities::slots_max`].
@@ -113,8 +109,6 @@ impl Shared {
             watch: Watch::new(usize::from(config.workers), config.hung_after),
             placement: capabilities.placement,
             cell_names: registry.cell_types().iter().map(|cell| cell.name.clone()).collect(),
-            takes_sessions: config.policy == Policy::Cellular,
-            takes_rows_alone: matches!(config.policy, Policy::Staged(_)),
             slot_bytes,
             slots_max: capabilities.slots_max,
             default_timeout: config.default_timeout,
@@ -174,24 +168,6 @@ impl Shared {
     pub(crate) fn check_values(&self, graph: &CellGraph) -> Result<(), EngineError> {
         let (bytes, bytes_max) = (graph.bytes(), self.device_bytes_max.unwrap_or(usize::MAX));
         if bytes > bytes_max { Err(EngineError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
-    }
-
-    /// Checks that the policy takes the graph.
-    pub(crate) fn check_runs(&self, graph: &CellGraph) -> Result<(), EngineError> {
-        if !self.takes_rows_alone || graph.runs().iter().all(|run| run.kind == RunKind::Rows) {
-            return Ok(());
-        }
-        let text = "the policy 'staged' takes no nodes that read others of their cell";
-        Err(InvalidRequest(text.to_owned()).into())
-    }
-
-    /// Checks that the policy takes sessions.
-    pub(crate) fn check_sessions(&self) -> Result<(), EngineError> {
-        if self.takes_sessions {
-            return Ok(());
-        }
-        let text = "sessions need the policy 'cellular': closed batches take whole sequences";
-        Err(InvalidRequest(text.to_owned()).into())
     }
 }
 

@@ -47,6 +47,7 @@ impl Bench {
             lookahead: 0,
             fairness: None,
             stages: Stages::default(),
+            staged_models: Vec::new(),
             policy: Policy::Cellular,
             max_tasks_to_submit,
             submission_window_ns: None,

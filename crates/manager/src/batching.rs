@@ -28,7 +28,7 @@ pub(crate) trait Batching: std::fmt::Debug + Send {
     fn is_busy(&self, worker: WorkerId) -> bool;
     fn has_work_for(&self, worker: WorkerId) -> bool;
     fn next_deadline(&self) -> Option<u64>;
-    fn counters(&self, cell_type: CellTypeId) -> &BatchCounters;
+    fn counters(&self, cell_type: CellTypeId) -> BatchCounters;
     fn worker_ns(&self, model: ModelId) -> Option<u64>;
     fn slots_in_use(&self, cell_type: CellTypeId) -> usize;
     /// The number of subgraphs that wait outside a running batch with a ready node.

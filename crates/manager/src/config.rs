@@ -1,11 +1,11 @@
 //! The configuration of a manager: cell types, workers, policy.
 
 pub use batchmaker_graph::StatePlacement;
-use batchmaker_graph::{CellRegistry, ModelPriority};
+use batchmaker_graph::{CellRegistry, ModelId, ModelPriority};
 
 use crate::fairness::Fairness;
 use crate::stages::Stages;
-use crate::staging::Staging;
+use crate::staging::{Delay, Staging, StagingOptions};
 
 /// The batch sizes that a cell type supports: any from `min` to `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,22 @@ pub enum Policy {
     /// added to a batch, and it is split (DVABatch). No cell of the models has states, and each request has one
     /// of the first stage. The rules of [`Config::fairness`] and
     /// [`Config::lookahead`] have no effect.
-    Staged(Staging),
+    Staged(StagingOptions),
+    /// Requests that have waited long enough, or are enough for a batch, share one from its start to its end (ZeroBatch and DelayBatch of
+    /// DVABatch, section 8.1): what batches in stages are compared with. What holds of the models there holds here.
+    Delayed(Delay),
+}
+
+/// A model that runs in stages of its own, beside models under another policy ([`Config::staged_models`]). It is without
+/// recurrence, as under [`Policy::Staged`].
+#[derive(Clone, Debug)]
+pub struct StagedModel {
+    /// The model.
+    pub model: ModelId,
+    /// Its batches.
+    pub staging: Staging,
+    /// The stages of its cell types. Those of others are in any stage.
+    pub stages: Stages,
 }
 
 /// The batches of [`Policy::Merged`].
@@ -137,6 +152,13 @@ impl Padding {
     }
 }
 
+impl Policy {
+    /// Whether it takes row-wise cells alone: no cell with states, and no node that reads another of its cell.
+    pub fn is_of_rows(self) -> bool {
+        matches!(self, Self::Staged(_) | Self::Delayed(_))
+    }
+}
+
 impl std::fmt::Display for Policy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -145,12 +167,13 @@ impl std::fmt::Display for Policy {
             Self::Padded(Padding { width, to: PadTo::Longest }) => write!(f, "padded:{width}:own"),
             Self::Merged(Merging { graphs: Merging::GRAPHS }) => write!(f, "merged"),
             Self::Merged(Merging { graphs }) => write!(f, "merged:{graphs}"),
-            Self::Staged(staging) => write!(f, "staged{staging}"),
+            Self::Staged(options) => write!(f, "staged{options}"),
+            Self::Delayed(delay) => write!(f, "{delay}"),
         }
     }
 }
 
-/// `cellular`, `padded[:WIDTH][:own]`, `merged[:GRAPHS]`, or `staged` with the options of [`Staging`].
+/// `cellular`, `padded[:WIDTH][:own]`, `merged[:GRAPHS]`, `zero`, `delay`, or `staged` with [`StagingOptions`].
 impl std::str::FromStr for Policy {
     type Err = String;
 
@@ -163,6 +186,9 @@ impl std::str::FromStr for Policy {
         let default_width = Padding::WIDTH.to_string();
         if let Some(options) = text.strip_prefix("staged") {
             return options.parse().map(Self::Staged);
+        }
+        if text.starts_with("zero") || text.starts_with("delay") {
+            return text.parse().map(Self::Delayed);
         }
         let policy = match text.split(':').collect::<Vec<_>>()[..] {
             ["cellular"] => Some(Self::Cellular),
@@ -179,7 +205,8 @@ impl std::str::FromStr for Policy {
             _ => None,
         };
         policy.ok_or_else(|| {
-            let expected = "expected cellular, padded[:WIDTH][:own], merged[:GRAPHS] or staged";
+            let expected =
+                "expected cellular, staged, padded[:WIDTH][:own], merged[:GRAPHS], zero or delay";
             format!("'{text}' is no policy: {expected}, numbers from 1 to {}", Padding::WIDTH_MAX)
         })
     }
@@ -204,6 +231,8 @@ pub struct Config {
     pub fairness: Option<Fairness>,
     /// The stages of the cell types for [`Policy::Staged`]; no other policy has a use for them.
     pub stages: Stages,
+    /// The models that run in stages, whatever the policy of the others is.
+    pub staged_models: Vec<StagedModel>,
     /// The policy by which requests share batches. Only [`Policy::Cellular`] has a use for the next three.
     pub policy: Policy,
     /// `MaxTasksToSubmit` of Algorithm 1: the most batches of one round.
@@ -218,6 +247,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// Whether models run in stages.
+    pub fn has_stages(&self) -> bool {
+        self.policy.is_of_rows() || !self.staged_models.is_empty()
+    }
+
     /// The default of `max_tasks_to_submit` (section 4.3 of the paper).
     pub const MAX_TASKS_TO_SUBMIT: u32 = 5;
 
@@ -232,6 +266,7 @@ impl Config {
             lookahead: 0,
             fairness: None,
             stages: Stages::default(),
+            staged_models: Vec::new(),
             policy: Policy::Cellular,
             max_tasks_to_submit: Self::MAX_TASKS_TO_SUBMIT,
             submission_window_ns: None,
@@ -247,7 +282,7 @@ mod tests {
 
     #[test]
     fn policies_read_back() {
-        let staged = ["staged", "staged:batch=8:pairs=3"];
+        let staged = ["staged", "staged:batch=8:pairs=3", "zero:batch=8", "delay:window=1ms"];
         let closed = ["padded:10", "padded:1", "padded:40:own", "merged", "merged:8"];
         for text in ["cellular"].into_iter().chain(closed).chain(staged) {
             assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);

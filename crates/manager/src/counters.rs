@@ -24,4 +24,16 @@ impl BatchCounters {
         self.nodes += batches * size as u64 - padding;
         self.padding += padding;
     }
+
+    /// Adds what another policy counted of the same cell type.
+    pub(crate) fn add(&mut self, other: &Self) {
+        if self.by_size.len() < other.by_size.len() {
+            self.by_size.resize(other.by_size.len(), 0);
+        }
+        self.by_size.iter_mut().zip(&other.by_size).for_each(|(sum, of_other)| *sum += of_other);
+        self.batches += other.batches;
+        self.nodes += other.nodes;
+        self.padding += other.padding;
+        self.past_end_of_sequence += other.past_end_of_sequence;
+    }
 }

@@ -34,6 +34,12 @@ impl Discarded {
         table.clear();
     }
 
+    /// Takes what another has.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.graphs.append(&mut other.graphs);
+        self.tables.append(&mut other.tables);
+    }
+
     /// The number of graphs and tables.
     pub fn len(&self) -> usize {
         self.graphs.len() + self.tables.len()

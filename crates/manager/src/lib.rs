@@ -52,6 +52,8 @@
 //! `counters.rs`, keep deadlines in `deadlines.rs`, the ages of requests in `aging.rs` and worker time by model in `shares.rs`, and take the
 //! slots for states of chains from `slot_table.rs`. The rules of fairness are listed in `fairness.rs`.
 //!
+//! Models in stages may stand beside models under another policy: `policy_per_model.rs` then passes events on and shares the workers out.
+//!
 //! - `cellular/` is the paper's own policy. A request becomes subgraphs (`request_processor.rs`), which
 //!   wait in queues (`queue.rs`) or are members of a worker's standing batch (`roster.rs`) until
 //!   their nodes have run. `scheduler.rs` is Algorithm 1. `cellular/mod.rs` follows a request through
@@ -75,6 +77,7 @@ mod fairness;
 mod graph_batching;
 mod live_requests;
 mod manager;
+mod policy_per_model;
 mod shares;
 mod slot_table;
 mod staged;
@@ -82,11 +85,12 @@ mod stages;
 mod staging;
 
 pub use config::{
-    BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, StatePlacement, TaskForm,
+    BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, StagedModel,
+    StatePlacement, TaskForm,
 };
 pub use discarded::Discarded;
 pub use event::{Event, Failure, Finished, Outcome};
 pub use fairness::Fairness;
 pub use manager::{CellTypeStatistics, Manager};
 pub use stages::Stages;
-pub use staging::Staging;
+pub use staging::{Delay, Diversity, Split, Staging, StagingOptions};

@@ -6,11 +6,13 @@ use batchmaker_graph::{
 
 use crate::batching::Batching;
 use crate::cellular::Cellular;
-use crate::config::{Config, Policy};
+use crate::config::{Config, Policy, StagedModel};
 use crate::discarded::Discarded;
 use crate::event::{Event, Finished};
 use crate::graph_batching::{ClosedBatches, GraphBatching};
+use crate::policy_per_model::PolicyPerModel;
 use crate::staged::Staged;
+use crate::stages::Stages;
 
 /// Forms batches of the requests in flight. The crate's documentation says how it is driven.
 #[derive(Debug)]
@@ -47,9 +49,10 @@ impl Manager {
         let workers = config.workers;
         for cell in &config.cell_types {
             assert!(cell.slots_max != Some(0), "a cell type without a slot for its chains");
-            let is_cellular = config.policy == Policy::Cellular;
+            // Under the other two, a cell may wait for a slot, or none has states.
+            let is_closed = matches!(config.policy, Policy::Padded(_) | Policy::Merged(_));
             assert!(
-                is_cellular || cell.slots_max.is_none(),
+                !is_closed || cell.slots_max.is_none(),
                 "bounded slots need the policy 'cellular': a batch of '{}' takes all at once",
                 config.policy
             );
@@ -64,7 +67,23 @@ impl Manager {
             Policy::Merged(merging) => {
                 Box::new(GraphBatching::new(&config, ClosedBatches::Merged(merging)))
             }
-            Policy::Staged(staging) => Box::new(Staged::new(&config, staging)),
+            Policy::Staged(options) => {
+                Box::new(Staged::new(&config, options.staging(), &config.stages))
+            }
+            Policy::Delayed(delay) => {
+                let whole = Stages::whole(config.cell_types.len());
+                Box::new(Staged::new(&config, delay.staging(), &whole))
+            }
+        };
+        let staged = |of: &StagedModel| -> (ModelId, Box<dyn Batching>) {
+            (of.model, Box::new(Staged::new(&config, of.staging, &of.stages)))
+        };
+        let batching: Box<dyn Batching> = match &config.staged_models[..] {
+            [] => batching,
+            models => {
+                let staged = models.iter().map(staged).collect();
+                Box::new(PolicyPerModel::new(&config, batching, staged))
+            }
         };
         Self { now: 0, batching }
     }
@@ -159,7 +178,7 @@ impl Manager {
 
     /// The number of batches of each size in rows, from 0 on, that `cell_type` had. Padding counts as
     /// rows.
-    pub fn batches_by_size(&self, cell_type: CellTypeId) -> &[u64] {
-        &self.batching.counters(cell_type).by_size
+    pub fn batches_by_size(&self, cell_type: CellTypeId) -> Vec<u64> {
+        self.batching.counters(cell_type).by_size
     }
 }

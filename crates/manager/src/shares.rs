@@ -85,6 +85,22 @@ impl Shares {
         Self { weights, models, system_time: 0, choices: 0, credit_ns, spare }
     }
 
+    /// Equal shares for so many models, all of which may have requests.
+    pub(crate) fn equal(models: usize, credit_ns: u64) -> Self {
+        let mut shares = Self::new(&vec![1; models], credit_ns);
+        shares.models.resize_with(models, ModelShare::default);
+        shares
+    }
+
+    /// Changes the weight of a model for what it is charged from now on.
+    ///
+    /// # Panics
+    /// It has none, or is to have none.
+    pub(crate) fn set_weight(&mut self, model: ModelId, weight: u32) {
+        assert!(weight > 0, "a model without a share never runs");
+        self.weights[model.index()] = weight;
+    }
+
     /// Makes room for `model`, which has a request.
     pub(crate) fn note_model(&mut self, model: ModelId) {
         if self.models.len() <= model.index() {

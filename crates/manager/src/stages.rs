@@ -25,6 +25,11 @@ impl Stages {
         Self { of_cells, times }
     }
 
+    /// One stage of `cell_types` cell types, of unknown time.
+    pub fn whole(cell_types: usize) -> Self {
+        Self { of_cells: vec![0; cell_types], times: vec![Vec::new()] }
+    }
+
     /// The number of stages.
     pub fn count(&self) -> usize {
         self.times.len()
@@ -45,13 +50,13 @@ impl Stages {
 
     /// The time of a batch of `size` from `stage` to the end, the paper's T_remain, in nanoseconds: between sizes that were measured on a line,
     /// beyond them in proportion. None where the times of a stage are not known.
-    pub(crate) fn remaining_ns(&self, stage: usize, size: u32) -> Option<u64> {
+    pub fn remaining_ns(&self, stage: usize, size: u32) -> Option<u64> {
         self.times[stage..].iter().map(|times| time_ns(times, size)).sum()
     }
 
     /// The sizes of the parts of a batch of `size` that goes on to `stage` (Policy II): halves, and halves of these, as long as the whole takes as
     /// long as two, and `margin_percent` more.
-    pub(crate) fn split(&self, stage: usize, size: u32, margin_percent: u32) -> Vec<u32> {
+    pub fn split(&self, stage: usize, size: u32, margin_percent: u32) -> Vec<u32> {
         let halves = [size / 2, size - size / 2];
         let time = |size| self.remaining_ns(stage, size);
         let factor = 1.0 + f64::from(margin_percent) / 100.0;

@@ -39,71 +39,241 @@ impl Default for Staging {
     }
 }
 
-/// The options that are not the default, each behind a colon.
-impl Display for Staging {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let default = Self::default();
-        let numbers = [
-            ("batch", self.batch_max, default.batch_max),
-            ("active", self.active_max, default.active_max),
-            ("pairs", self.pairs, default.pairs),
-        ];
-        for (name, number, _) in numbers.iter().filter(|(_, number, usual)| number != usual) {
-            write!(f, ":{name}={number}")?;
-        }
-        for (name, ns) in [("window", self.window_ns), ("stretch", self.stretch_ns)] {
-            let unit = UNITS.into_iter().find(|unit| ns % unit.1 == 0).filter(|_| ns > 0);
-            if let Some((unit, of)) = unit {
-                write!(f, ":{name}={}{unit}", ns / of)?;
-            }
-        }
-        self.split_margin_percent.map_or(Ok(()), |percent| write!(f, ":split={percent}"))
+/// The batches of [`crate::Policy::Delayed`], which run as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delay {
+    /// The most members of a batch.
+    pub batch_max: u32,
+    /// How long a request waits for others, in nanoseconds: none in ZeroBatch.
+    pub window_ns: u64,
+}
+
+impl Default for Delay {
+    /// ZeroBatch, with the paper's bs_max.
+    fn default() -> Self {
+        Self { batch_max: Staging::default().batch_max, window_ns: 0 }
     }
 }
 
-/// `[:batch=N][:active=N][:pairs=N][:window=TIME][:stretch=TIME][:split=PERCENT]`, times as in `2ms`.
-impl FromStr for Staging {
+impl Delay {
+    /// The same for a model of one stage.
+    pub fn staging(self) -> Staging {
+        let Self { batch_max, window_ns } = self;
+        Staging { pairs: 1, batch_max, active_max: u32::MAX, window_ns, ..Staging::default() }
+    }
+}
+
+/// `zero[:batch=N]` or `delay:window=TIME[:batch=N]`.
+impl Display for Delay {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let usual = Self::default().batch_max;
+        let options = StagingOptions {
+            batch_max: Some(self.batch_max).filter(|&max| max != usual),
+            window_ns: Some(self.window_ns).filter(|&ns| ns > 0),
+            ..StagingOptions::default()
+        };
+        write!(f, "{}{options}", if self.window_ns > 0 { "delay" } else { "zero" })
+    }
+}
+
+/// See [`Display`]; options in any order.
+impl FromStr for Delay {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut staging = Self::default();
-        // Each option has a colon before it.
-        let (first, options) = match text.split_once(':') {
-            Some((first, options)) => (first, Some(options.split(':'))),
-            None => (text, None),
+        let parsed = || {
+            let name = text.split(':').next()?;
+            let options: StagingOptions = text.strip_prefix(name)?.parse().ok()?;
+            let StagingOptions { batch_max, window_ns, .. } = options;
+            let others = StagingOptions { batch_max: None, window_ns: None, ..options };
+            let batch_max = batch_max.unwrap_or(Self::default().batch_max);
+            match (name, window_ns) {
+                _ if others != StagingOptions::default() => None,
+                ("zero", None) => Some(Self { batch_max, window_ns: 0 }),
+                ("delay", Some(window_ns)) => Some(Self { batch_max, window_ns }),
+                _ => None,
+            }
         };
-        let misplaced = Some(first).filter(|first| !first.is_empty());
-        for option in misplaced.into_iter().chain(options.into_iter().flatten()) {
-            let named = option.split_once('=').filter(|_| misplaced.is_none());
-            let read = named.and_then(|(name, value)| staging.set(name, value));
-            read.ok_or_else(|| {
-                format!(
-                    "'{option}' is no option of the policy staged: expected batch=N, active=N or pairs=N with a number from 1 to 65536, \
-                     window=TIME or stretch=TIME with a time such as 2ms, or split=PERCENT"
-                )
-            })?;
-        }
-        Ok(staging)
+        parsed().ok_or_else(|| {
+            format!(
+                "'{text}' is no policy: expected zero[:batch=N] or delay:window=TIME[:batch=N], with N from 1 to 65536 and a time such as 2ms"
+            )
+        })
     }
 }
 
-impl Staging {
+/// The options of [`crate::Policy::Staged`] that are settled. What is not is left to whoever knows the model's profile, or else as in
+/// [`Staging::default`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StagingOptions {
+    /// The policy of section 7.
+    pub diversity: Option<Diversity>,
+    /// See [`Staging::pairs`].
+    pub pairs: Option<u32>,
+    /// See [`Staging::batch_max`].
+    pub batch_max: Option<u32>,
+    /// See [`Staging::active_max`].
+    pub active_max: Option<u32>,
+    /// See [`Staging::window_ns`].
+    pub window_ns: Option<u64>,
+    /// See [`Staging::stretch_ns`].
+    pub stretch_ns: Option<u64>,
+    /// See [`Staging::split_margin_percent`].
+    pub split: Option<Split>,
+}
+
+/// The diversity that a policy serves (DVABatch, sections 7.2 to 7.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Diversity {
+    /// Policy I: requests have inputs of different lengths.
+    Input,
+    /// Policy II: stages prefer batches of different sizes.
+    Operator,
+    /// Policy III: requests come at different rates.
+    Load,
+}
+
+/// When a batch is split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Not at all.
+    Never,
+    /// Where its halves are faster by so many percent.
+    Margin(u32),
+}
+
+impl StagingOptions {
+    /// The options, with `others` where these are not settled.
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            diversity: self.diversity.or(others.diversity),
+            pairs: self.pairs.or(others.pairs),
+            batch_max: self.batch_max.or(others.batch_max),
+            active_max: self.active_max.or(others.active_max),
+            window_ns: self.window_ns.or(others.window_ns),
+            stretch_ns: self.stretch_ns.or(others.stretch_ns),
+            split: self.split.or(others.split),
+        }
+    }
+
+    /// The batches, by the defaults where these are not settled.
+    pub fn staging(self) -> Staging {
+        let default = Staging::default();
+        Staging {
+            pairs: self.pairs.unwrap_or(default.pairs),
+            batch_max: self.batch_max.unwrap_or(default.batch_max),
+            active_max: self.active_max.unwrap_or(default.active_max),
+            window_ns: self.window_ns.unwrap_or(default.window_ns),
+            stretch_ns: self.stretch_ns.unwrap_or(default.stretch_ns),
+            split_margin_percent: match self.split {
+                None => default.split_margin_percent,
+                Some(Split::Never) => None,
+                Some(Split::Margin(percent)) => Some(percent),
+            },
+        }
+    }
+}
+
+/// All of them settled.
+impl From<Staging> for StagingOptions {
+    fn from(staging: Staging) -> Self {
+        Self {
+            diversity: None,
+            pairs: Some(staging.pairs),
+            batch_max: Some(staging.batch_max),
+            active_max: Some(staging.active_max),
+            window_ns: Some(staging.window_ns),
+            stretch_ns: Some(staging.stretch_ns),
+            split: Some(staging.split_margin_percent.map_or(Split::Never, Split::Margin)),
+        }
+    }
+}
+
+/// The names of policies.
+const DIVERSITIES: [(&str, Diversity); 3] =
+    [("input", Diversity::Input), ("operator", Diversity::Operator), ("load", Diversity::Load)];
+
+impl Display for Diversity {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let name = DIVERSITIES.iter().find(|(_, diversity)| diversity == self);
+        f.write_str(name.expect("each has a name").0)
+    }
+}
+
+/// The options that are settled, each behind a colon.
+impl Display for StagingOptions {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.diversity.map_or(Ok(()), |diversity| write!(f, ":{diversity}"))?;
+        let numbers =
+            [("batch", self.batch_max), ("active", self.active_max), ("pairs", self.pairs)];
+        for (name, number) in numbers {
+            number.map_or(Ok(()), |number| write!(f, ":{name}={number}"))?;
+        }
+        for (name, ns) in [("window", self.window_ns), ("stretch", self.stretch_ns)] {
+            let Some(ns) = ns else { continue };
+            match UNITS.into_iter().find(|unit| ns % unit.1 == 0).filter(|_| ns > 0) {
+                Some((unit, of)) => write!(f, ":{name}={}{unit}", ns / of)?,
+                None => write!(f, ":{name}=0")?,
+            }
+        }
+        match self.split {
+            None => Ok(()),
+            Some(Split::Never) => write!(f, ":split=never"),
+            Some(Split::Margin(percent)) => write!(f, ":split={percent}"),
+        }
+    }
+}
+
+/// `[:input|:operator|:load][:batch=N][:active=N][:pairs=N][:window=TIME][:stretch=TIME][:split=PERCENT|never]`, times as in `2ms`.
+impl FromStr for StagingOptions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut options = Self::default();
+        let mut parts = text.split(':');
+        // Each option has a colon before it.
+        let misplaced = parts.next().filter(|first| !first.is_empty());
+        for option in misplaced.into_iter().chain(parts) {
+            let read = match option.split_once('=') {
+                _ if misplaced.is_some() => None,
+                Some((name, value)) => options.set(name, value),
+                None => options.set_diversity(option),
+            };
+            read.ok_or_else(|| {
+                format!(
+                    "'{option}' is no option of the policy staged: expected input, operator or load, batch=N, active=N or pairs=N with a number \
+                     from 1 to 65536, window=TIME or stretch=TIME with a time such as 2ms, split=PERCENT or split=never"
+                )
+            })?;
+        }
+        Ok(options)
+    }
+}
+
+impl StagingOptions {
     /// Sets an option, if there is one of that name which takes the value.
     fn set(&mut self, name: &str, value: &str) -> Option<()> {
         let number = || value.parse().ok().filter(|number| (1..=65_536).contains(number));
         match name {
-            "batch" => self.batch_max = number()?,
-            "active" => self.active_max = number()?,
-            "pairs" => self.pairs = number()?,
-            "window" => self.window_ns = time_ns(value)?,
-            "stretch" => self.stretch_ns = time_ns(value)?,
+            "batch" => self.batch_max = Some(number()?),
+            "active" => self.active_max = Some(number()?),
+            "pairs" => self.pairs = Some(number()?),
+            "window" => self.window_ns = Some(time_ns(value)?),
+            "stretch" => self.stretch_ns = Some(time_ns(value)?),
+            "split" if value == "never" => self.split = Some(Split::Never),
             "split" => {
                 let percent = value.parse().ok().filter(|percent| *percent <= 1_000)?;
-                self.split_margin_percent = Some(percent);
+                self.split = Some(Split::Margin(percent));
             }
             _ => return None,
         }
         Some(())
+    }
+
+    /// Sets the policy, if there is one of that name and none is set.
+    fn set_diversity(&mut self, name: &str) -> Option<()> {
+        let of_name = DIVERSITIES.iter().find(|(known, _)| *known == name)?;
+        self.diversity.is_none().then(|| self.diversity = Some(of_name.1))
     }
 }
 
@@ -123,21 +293,46 @@ mod tests {
 
     #[test]
     fn options_read_back() {
-        let all = ":batch=8:active=16:pairs=1:window=1500us:stretch=2s:split=0";
-        let staging = all.parse::<Staging>().unwrap();
+        for text in [
+            "",
+            ":input",
+            ":operator:batch=8:split=10",
+            ":load:stretch=2ms",
+            ":batch=8:active=16:pairs=1:window=1500us:stretch=2s:split=0",
+            ":window=0:stretch=0:split=never",
+        ] {
+            assert_eq!(text.parse::<StagingOptions>().unwrap().to_string(), text);
+        }
+        assert_eq!(":stretch=0ms".parse::<StagingOptions>().unwrap().to_string(), ":stretch=0");
+    }
+
+    #[test]
+    fn what_is_not_settled_is_the_default() {
+        let options: StagingOptions = ":batch=8:split=5:window=1500us".parse().unwrap();
         let expected = Staging {
-            pairs: 1,
             batch_max: 8,
-            active_max: 16,
             window_ns: 1_500_000,
-            stretch_ns: 2_000_000_000,
-            split_margin_percent: Some(0),
+            split_margin_percent: Some(5),
+            ..Staging::default()
         };
-        assert_eq!(staging, expected);
-        assert_eq!(staging.to_string(), all);
-        assert_eq!(":window=0:stretch=0ms".parse::<Staging>().unwrap(), Staging::default());
-        assert_eq!("".parse::<Staging>().unwrap(), Staging::default());
-        assert_eq!(Staging::default().to_string(), "");
+        assert_eq!(options.staging(), expected);
+        assert_eq!(StagingOptions::default().staging(), Staging::default());
+        assert_eq!(StagingOptions::from(expected).staging(), expected);
+        let others = ":load:batch=2:pairs=3:split=never".parse().unwrap();
+        assert_eq!(options.or(others).to_string(), ":load:batch=8:pairs=3:window=1500us:split=5");
+    }
+
+    #[test]
+    fn delays_read_back() {
+        for text in ["zero", "zero:batch=8", "delay:window=2ms", "delay:batch=8:window=1500us"] {
+            assert_eq!(text.parse::<Delay>().unwrap().to_string(), text);
+        }
+        assert_eq!("delay:window=0".parse(), Ok(Delay::default()));
+        for text in
+            ["delay", "zero:window=1ms", "delay:window=1ms:pairs=2", "zero:8", "delays:window=1s"]
+        {
+            assert!(text.parse::<Delay>().unwrap_err().contains("is no policy"), "{text}");
+        }
     }
 
     #[test]
@@ -145,6 +340,7 @@ mod tests {
         for text in [
             "x",
             "batch=8",
+            "input",
             ":",
             ":batch",
             ":batch=0",
@@ -157,8 +353,10 @@ mod tests {
             ":split=2000",
             ":batch=2:",
             ":width=3",
+            ":inputs",
+            ":input:load",
         ] {
-            let error = text.parse::<Staging>().unwrap_err();
+            let error = text.parse::<StagingOptions>().unwrap_err();
             assert!(error.contains("is no option of the policy staged"), "{text}: {error}");
         }
     }

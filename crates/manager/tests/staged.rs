@@ -47,7 +47,7 @@ const STAGING: Staging = Staging {
 /// A manager for four cells, of a stage each, whose times are `times`.
 fn manager(staging: Staging, workers: u16, times: [Vec<(u32, u64)>; 4]) -> Manager {
     let stages = Stages::new(vec![0, 1, 2, 3], times.into());
-    let policy = Policy::Staged(staging);
+    let policy = Policy::Staged(staging.into());
     Manager::new(Config { stages, policy, ..config(&[64; 4], workers, 1) })
 }
 
@@ -391,7 +391,7 @@ proptest! {
             1 => vec![(1, 10), (2, 20), (8, 80)],
             _ => Vec::new(),
         });
-        let policy = Policy::Staged(staging);
+        let policy = Policy::Staged(staging.into());
         let placement = if is_shared { StatePlacement::Shared } else { StatePlacement::PerWorker };
         let limits = vec![limit; of_cells.len()];
         let stages = Stages::new(of_cells.clone(), times.collect());

@@ -142,6 +142,9 @@ impl Scenario {
         if stages_rng.chance(15) {
             return Self::in_stages(&mut stages_rng);
         }
+        if stages_rng.chance(8) {
+            return Self::beside_stages(&mut stages_rng);
+        }
         let mut rng = Rng::new(seed);
         let cells = cells(&mut rng);
         let models: Vec<Model> = (0..rng.within(1..=3) as u32)
@@ -301,10 +304,10 @@ impl Scenario {
         let cells = (0..count).map(|id| CellShape { id: CellTypeId(id), kind, states: 0 });
         let cells: Vec<CellShape> = cells.collect();
         let models = (0..rng.within(1..=2) as u32).map(ModelId);
-        let models: Vec<_> = models.map(|id| StagedModel::draw(id, count, rng)).collect();
+        let models: Vec<_> = models.map(|id| StagedModel::draw(id, 0..count, rng)).collect();
         let mut manager = Config {
-            stages: stages::stages(count, rng),
-            policy: Policy::Staged(stages::staging(rng)),
+            stages: stages::stages(0..count, rng),
+            policy: stages::policy(rng),
             ..manager(&cells, models.len(), rng)
         };
         bound(&mut manager, &cells, &[], rng);
@@ -313,10 +316,60 @@ impl Scenario {
             let model = rng.pick(&models);
             (model.id, model.unfold(rng.log_within(1..=length_max) as u32))
         };
-        let mut arrivals = arrivals_of(unfold, rng);
+        let arrivals = arrivals_of(unfold, rng);
+        Self::of_arrivals(manager, device, arrivals, Vec::new(), rng)
+    }
+
+    /// Models under the cellular policy beside models that run in stages of their own.
+    fn beside_stages(rng: &mut Rng) -> Self {
+        let mut cells = cells(rng);
+        let common: Vec<Model> = (0..rng.within(1..=2) as u32)
+            .map(|model| Model::draw(ModelId(model), &cells, rng))
+            .collect();
+        let first = cells.len() as u32;
+        let own = first..first + rng.within(1..=5) as u32;
+        let kind = RunKind::Rows;
+        cells.extend(own.clone().map(|id| CellShape { id: CellTypeId(id), kind, states: 0 }));
+        let ids = (0..rng.within(1..=2) as u32).map(|id| ModelId(common.len() as u32 + id));
+        let staged: Vec<_> = ids.map(|id| StagedModel::draw(id, own.clone(), rng)).collect();
+        // Models may share cell types, which are of one stage.
+        let stages = stages::stages(own, rng);
+        let staged_model = |model: &StagedModel| batchmaker_manager::StagedModel {
+            model: model.id,
+            staging: stages::staging(rng),
+            stages: stages.clone(),
+        };
+        let staged_models = staged.iter().map(staged_model).collect();
+        let models = common.len() + staged.len();
+        let mut manager = Config { staged_models, ..manager(&cells, models, rng) };
+        manager.lookahead = lookahead(rng);
+        manager.fairness = fairness(models, 1_000_000, rng);
+        let device = device(&manager, rng);
+        let mut arrivals = arrivals(&common, rng);
+        let unfold = |length_max, rng: &mut Rng| {
+            let model = rng.pick(&staged);
+            (model.id, model.unfold(rng.log_within(1..=length_max) as u32))
+        };
+        arrivals.extend(arrivals_of(unfold, rng));
+        arrivals.sort_by_key(|arrival| arrival.time_ns);
         let last_ns = arrivals.last().map_or(0, |arrival| arrival.time_ns);
-        let calm_ns = last_ns + rng.within(0..=work_ns(&arrivals, &device));
-        set_deadlines(&mut arrivals, &mut [], calm_ns, rng);
+        let sessions = session_plan::draw(&common, last_ns, rng);
+        bound(&mut manager, &cells, &sessions, rng);
+        Self::of_arrivals(manager, device, arrivals, sessions, rng)
+    }
+
+    /// A scenario with deadlines and, perhaps, faults and disturbances.
+    fn of_arrivals(
+        manager: Config,
+        device: VirtualConfig,
+        mut arrivals: Vec<Arrival>,
+        mut sessions: Vec<SessionPlan>,
+        rng: &mut Rng,
+    ) -> Self {
+        let times = sessions.iter().flat_map(SessionPlan::times_ns);
+        let last_ns = arrivals.iter().map(|arrival| arrival.time_ns).chain(times).max();
+        let calm_ns = last_ns.unwrap_or(0) + rng.within(0..=work_ns(&arrivals, &device));
+        set_deadlines(&mut arrivals, &mut sessions, calm_ns, rng);
         let has_faults = rng.chance(80);
         let faults = match has_faults {
             true => faults(calm_ns, arrivals.len(), manager.workers, rng),
@@ -324,7 +377,7 @@ impl Scenario {
         };
         let disturbances = disturbances(has_faults, rng);
         let undisturbed = Self::undisturbed(manager, device, arrivals, calm_ns, rng);
-        Self { faults, disturbances, ..undisturbed }
+        Self { sessions, faults, disturbances, ..undisturbed }
     }
 
     /// Two or three models with shares and no cell type in common, all of whose requests come before
@@ -489,6 +542,7 @@ fn manager(cells: &[CellShape], models: usize, rng: &mut Rng) -> Config {
         lookahead: 0,
         fairness: None,
         stages: Stages::default(),
+        staged_models: Vec::new(),
         policy: Policy::Cellular,
         max_tasks_to_submit: rng.within(1..=8) as u32,
         submission_window_ns: None,

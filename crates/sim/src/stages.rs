@@ -1,9 +1,11 @@
 //! Models without recurrence, whose cells are divided into stages.
 
+use std::ops::Range;
+
 use batchmaker_graph::{
     CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, RowSpec, Rows, Sink, SinkTime,
 };
-use batchmaker_manager::{Stages, Staging};
+use batchmaker_manager::{Delay, Policy, Stages, Staging};
 
 use crate::rng::Rng;
 
@@ -24,10 +26,10 @@ struct StagedCell {
 }
 
 impl StagedModel {
-    /// A model of most of `cells` cell types, the first one among them.
-    pub(crate) fn draw(id: ModelId, cells: u32, rng: &mut Rng) -> Self {
+    /// A model of most of `cells`, which are ids of cell types, the first one among them.
+    pub(crate) fn draw(id: ModelId, cells: Range<u32>, rng: &mut Rng) -> Self {
         let mut drawn: Vec<StagedCell> = Vec::new();
-        for cell_type in (0..cells).map(CellTypeId) {
+        for cell_type in cells.map(CellTypeId) {
             if !drawn.is_empty() && rng.chance(15) {
                 continue;
             }
@@ -63,14 +65,14 @@ impl StagedModel {
     }
 }
 
-/// Divides `cells` cell types into stages, with times of batches.
-pub(crate) fn stages(cells: u32, rng: &mut Rng) -> Stages {
+/// Divides `cells`, which are ids of cell types, into stages, with times of batches. Types before them are in any.
+pub(crate) fn stages(cells: Range<u32>, rng: &mut Rng) -> Stages {
     let mut stage = 0;
     let of_cell = |cell| {
-        stage += usize::from(cell > 0 && rng.chance(60));
+        stage += usize::from(cell > cells.start && rng.chance(60));
         stage
     };
-    let of_cells: Vec<usize> = (0..cells).map(of_cell).collect();
+    let of_cells: Vec<usize> = (0..cells.end).map(of_cell).collect();
     let times = (0..=stage).map(|_| {
         // From a device that takes all rows at once to one that takes them one by one.
         let width = *rng.pick(&[1, 4, 64]);
@@ -79,6 +81,15 @@ pub(crate) fn stages(cells: u32, rng: &mut Rng) -> Stages {
     });
     let times = times.collect();
     Stages::new(of_cells, times)
+}
+
+/// Draws batches in stages or, now and then, batches that run as a whole.
+pub(crate) fn policy(rng: &mut Rng) -> Policy {
+    let Staging { batch_max, window_ns, .. } = staging(rng);
+    match rng.chance(15) {
+        true => Policy::Delayed(Delay { batch_max, window_ns }),
+        false => Policy::Staged(staging(rng).into()),
+    }
 }
 
 /// Draws the policy's numbers.

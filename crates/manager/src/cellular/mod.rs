@@ -181,8 +181,8 @@ impl Batching for Cellular {
         self.processor.next_deadline()
     }
 
-    fn counters(&self, cell_type: CellTypeId) -> &BatchCounters {
-        &self.processor.pool.queues[cell_type].counters
+    fn counters(&self, cell_type: CellTypeId) -> BatchCounters {
+        self.processor.pool.queues[cell_type].counters.clone()
     }
 
     fn worker_ns(&self, model: ModelId) -> Option<u64> {

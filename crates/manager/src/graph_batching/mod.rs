@@ -398,8 +398,8 @@ impl Batching for GraphBatching {
         self.requests.next_deadline()
     }
 
-    fn counters(&self, cell_type: CellTypeId) -> &BatchCounters {
-        &self.cells[cell_type.index()].counters
+    fn counters(&self, cell_type: CellTypeId) -> BatchCounters {
+        self.cells[cell_type.index()].counters.clone()
     }
 
     fn worker_ns(&self, model: ModelId) -> Option<u64> {

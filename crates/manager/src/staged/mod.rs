@@ -13,12 +13,15 @@
 //!
 //! A request is answered when its last node is complete, whatever its batch still has to do. It keeps its place in the batch, as does one that is
 //! given up, of which no more nodes run.
+//!
+//! A stage runs one part at a time, on one worker. Where there are more workers than stages, there are several pipelines of batches.
 
 mod batch_table;
 mod pipeline;
 mod stage_executors;
 mod stage_tasks;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -54,9 +57,10 @@ pub(crate) struct Staged {
     /// When they arrived, in nanoseconds, by their numbers.
     waiting_since_ns: BTreeMap<u64, u64>,
     arrivals: u64,
-    pipeline: Pipeline,
-    /// For each stage, what runs there.
-    running: Vec<Option<Running>>,
+    /// As many as give every worker a stage. Batches of one do not meet those of another.
+    pipelines: Vec<Pipeline>,
+    /// For each stage of each pipeline, what runs there.
+    running: Vec<Vec<Option<Running>>>,
     /// Whether tasks may hold nodes of requests that were given up.
     has_given_up: bool,
 }
@@ -90,9 +94,16 @@ struct Worker {
     is_down: bool,
     last_task: u64,
     /// The stage whose part it runs.
-    stage: Option<usize>,
+    stage: Option<StageOf>,
     /// The tasks that are submitted and not complete, with the requests of which they hold nodes, and how many.
     in_flight: VecDeque<(TaskId, Vec<(RequestId, u32)>)>,
+}
+
+/// A stage of a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StageOf {
+    pipeline: usize,
+    stage: usize,
 }
 
 /// A part of a batch at its stage.
@@ -105,11 +116,12 @@ struct Running {
 }
 
 impl Staged {
-    pub(crate) fn new(config: &Config, staging: Staging) -> Self {
+    pub(crate) fn new(config: &Config, staging: Staging, stages: &Stages) -> Self {
         assert!(staging.batch_max > 0 && staging.active_max > 0, "batches of nothing");
         assert!(staging.pairs > 0, "no buffer pair");
         let cells = config.cell_types.len();
-        assert_eq!(config.stages.cell_types(), cells, "each cell type has a stage");
+        assert_eq!(stages.cell_types(), cells, "each cell type has a stage");
+        let pipelines = usize::from(config.workers).div_ceil(stages.count());
         let cell = |config: &CellTypeConfig| Cell {
             limit: config.sizes_with_max(config.batch_sizes.max).max,
             config: config.clone(),
@@ -125,9 +137,9 @@ impl Staged {
             waiting: BTreeMap::new(),
             waiting_since_ns: BTreeMap::new(),
             arrivals: 0,
-            pipeline: Pipeline::new(staging, config.stages.clone()),
-            running: (0..config.stages.count()).map(|_| None).collect(),
-            stages: config.stages.clone(),
+            pipelines: (0..pipelines).map(|_| Pipeline::new(staging, stages.clone())).collect(),
+            running: (0..pipelines).map(|_| (0..stages.count()).map(|_| None).collect()).collect(),
+            stages: stages.clone(),
             has_given_up: false,
             staging,
         }
@@ -168,20 +180,39 @@ impl Staged {
     fn may_admit(&self) -> bool {
         let is_full = self.waiting.len() >= self.staging.batch_max as usize;
         let is_time = || self.window_end_ns().is_some_and(|end_ns| end_ns <= self.now);
-        self.pipeline.is_open() && self.pipeline.room() > 0 && (is_full || is_time())
+        self.open_pipelines().next().is_some() && (is_full || is_time())
     }
 
-    /// Lets waiting requests into the first stage, if it is free: into the newest batch, or a new one.
+    /// The members of all batches in flight.
+    fn members(&self) -> u32 {
+        self.pipelines.iter().map(Pipeline::members).sum()
+    }
+
+    /// The pipelines whose first stage is free, with the most members of a new batch there.
+    fn open_pipelines(&self) -> impl Iterator<Item = (usize, u32)> {
+        let members = self.members();
+        let all = self.pipelines.iter().enumerate().filter(|(_, pipeline)| pipeline.is_open());
+        let with_room = all.map(move |(at, pipeline)| (at, pipeline.room(members)));
+        with_room.filter(|&(_, room)| room > 0)
+    }
+
+    /// Lets waiting requests into a first stage that is free: into the newest batch, or a new one.
     fn admit(&mut self) {
         if !self.may_admit() {
             return;
         }
-        match self.pipeline.stretchable(self.now) {
-            Some(room) if self.fit(room) => self.stretch(),
-            _ => {
-                let members = self.take_waiting(self.pipeline.room());
-                self.pipeline.create(self.now, members);
-            }
+        let (members, now) = (self.members(), self.now);
+        let may_stretch = |&(at, _): &(usize, u32)| {
+            let room = self.pipelines[at].stretchable(now, members);
+            room.is_some_and(|room| self.fit(room))
+        };
+        let stretched = self.open_pipelines().find(may_stretch);
+        if let Some((at, _)) = stretched {
+            self.stretch(at);
+        } else {
+            let (at, room) = self.open_pipelines().next().expect("one is open");
+            let members = self.take_waiting(room);
+            self.pipelines[at].create(now, members);
         }
     }
 
@@ -190,10 +221,10 @@ impl Staged {
         !self.waiting.is_empty() && self.waiting.len() <= room as usize
     }
 
-    /// Adds all requests that wait to the newest batch.
-    fn stretch(&mut self) {
+    /// Adds all requests that wait to the newest batch of a pipeline.
+    fn stretch(&mut self, pipeline: usize) {
         let members = self.take_waiting(u32::MAX);
-        self.pipeline.stretch(members);
+        self.pipelines[pipeline].stretch(members);
     }
 
     fn take_waiting(&mut self, count: u32) -> Vec<RequestId> {
@@ -228,28 +259,45 @@ impl Staged {
     /// Gives `worker` the stage of one that was lost. Returns whether there was one.
     fn take_over(&mut self, worker: WorkerId) -> bool {
         let Some(stage) = self.orphaned() else { return false };
-        self.running[stage].as_mut().expect("it is there").worker = Some(worker);
+        self.at(stage).as_mut().expect("it is there").worker = Some(worker);
         self.workers[worker.index()].stage = Some(stage);
         true
     }
 
     /// Begins a part of a batch, the one that is furthest, which `worker` runs. Returns whether there was one.
     fn begin(&mut self, worker: WorkerId) -> bool {
-        if self.pipeline.parts().next().is_none() {
+        if self.furthest().is_none() {
             self.admit();
         }
-        let Some((stage, members)) = self.pipeline.parts().next() else { return false };
+        let Some((of, members)) = self.furthest() else { return false };
         let limit = |of: CellTypeId| self.cells[of.index()].limit;
-        let tasks = stage_tasks(&self.stages, stage, self.graphs(members), limit);
-        self.pipeline.begin(stage);
-        self.running[stage] = Some(Running { worker: Some(worker), tasks });
-        self.workers[worker.index()].stage = Some(stage);
+        let tasks = stage_tasks(&self.stages, of.stage, self.graphs(members), limit);
+        self.pipelines[of.pipeline].begin(of.stage);
+        *self.at(of) = Some(Running { worker: Some(worker), tasks });
+        self.workers[worker.index()].stage = Some(of);
         true
     }
 
+    /// The part that can begin at the latest stage, with its members.
+    fn furthest(&self) -> Option<(StageOf, &[RequestId])> {
+        self.parts().max_by_key(|(of, _)| (of.stage, Reverse(of.pipeline)))
+    }
+
+    /// The parts that can begin, of each pipeline those of later stages first.
+    fn parts(&self) -> impl Iterator<Item = (StageOf, &[RequestId])> {
+        self.pipelines.iter().enumerate().flat_map(|(pipeline, of)| {
+            of.parts().map(move |(stage, members)| (StageOf { pipeline, stage }, members))
+        })
+    }
+
+    /// What runs at a stage.
+    fn at(&mut self, of: StageOf) -> &mut Option<Running> {
+        &mut self.running[of.pipeline][of.stage]
+    }
+
     /// The next task of the stage that `worker` runs.
-    fn next_of_stage(&mut self, worker: WorkerId, stage: usize) -> Option<BatchedTask> {
-        let running = self.running[stage].as_mut().expect("a worker runs a part at its stage");
+    fn next_of_stage(&mut self, worker: WorkerId, stage: StageOf) -> Option<BatchedTask> {
+        let running = self.at(stage).as_mut().expect("a worker runs a part at its stage");
         let StageTask { cell_type, items } = running.tasks.pop_front()?;
         let holders: Vec<_> = items.iter().map(|item| (item.request, item.count)).collect();
         for &(holder, _) in &holders {
@@ -273,7 +321,7 @@ impl Staged {
             let is_live = |item: &Item| {
                 requests.get(item.request).is_some_and(|request| request.ending.is_none())
             };
-            for running in self.running.iter_mut().flatten() {
+            for running in self.running.iter_mut().flatten().flatten() {
                 running.tasks.iter_mut().for_each(|task| task.items.retain(is_live));
                 running.tasks.retain(|task| !task.items.is_empty());
             }
@@ -288,8 +336,8 @@ impl Staged {
             let of_worker = worker.map(|worker| &self.workers[worker.index()]);
             tasks.is_empty() && of_worker.is_none_or(|worker| worker.in_flight.is_empty())
         };
-        let Some(stage) = self.running.iter().rposition(is_over) else { return false };
-        let worker = self.running[stage].take().and_then(|running| running.worker);
+        let Some(stage) = find(&self.running, is_over) else { return false };
+        let worker = self.at(stage).take().and_then(|running| running.worker);
         if let Some(worker) = worker {
             self.workers[worker.index()].stage = None;
         }
@@ -299,24 +347,26 @@ impl Staged {
 
     /// Lets a part go on that has nothing to run at its stage. Returns whether there was one.
     fn skip_a_part(&mut self) -> bool {
-        let has_none = |&(stage, members): &(usize, &[RequestId])| {
+        let has_none = |&(of, members): &(StageOf, &[RequestId])| {
             let mut graphs = self.graphs(members).map(|(_, graph)| graph);
-            let is_there = |run: &Run| self.stages.of(run.cell_type) == stage;
+            let is_there = |run: &Run| self.stages.of(run.cell_type) == of.stage;
             !graphs.any(|graph| graph.runs().iter().any(is_there))
         };
-        let Some((stage, _)) = self.pipeline.parts().find(has_none) else { return false };
-        self.pipeline.begin(stage);
-        self.go_on(stage);
+        let Some((of, _)) = self.parts().find(has_none) else { return false };
+        self.pipelines[of.pipeline].begin(of.stage);
+        self.go_on(of);
         true
     }
 
-    /// The part at `stage` goes on, is stretched, or ends.
-    fn go_on(&mut self, stage: usize) {
+    /// The part at a stage goes on, is stretched, or ends.
+    fn go_on(&mut self, of: StageOf) {
+        let pipeline = &self.pipelines[of.pipeline];
         // Late-comers are let in before the batch goes on without them.
-        if self.pipeline.room_behind(stage, self.now).is_some_and(|room| self.fit(room)) {
-            self.stretch();
+        let room = pipeline.room_behind(of.stage, self.now, self.members());
+        if room.is_some_and(|room| self.fit(room)) {
+            self.stretch(of.pipeline);
         }
-        self.pipeline.complete(stage);
+        self.pipelines[of.pipeline].complete(of.stage);
     }
 
     fn task_over(&mut self, worker: WorkerId, task: TaskId, failure: Option<Failure>) {
@@ -370,7 +420,7 @@ impl Staged {
         state.is_down = true;
         let in_flight = std::mem::take(&mut state.in_flight);
         if let Some(stage) = state.stage.take() {
-            let running = self.running[stage].as_mut().expect("a worker runs a part at its stage");
+            let running = self.at(stage).as_mut().expect("a worker runs a part at its stage");
             running.worker = None;
         }
         if self.state_placement == StatePlacement::PerWorker {
@@ -387,12 +437,24 @@ impl Staged {
     }
 
     /// A stage whose worker was lost before it had run all tasks.
-    fn orphaned(&self) -> Option<usize> {
+    fn orphaned(&self) -> Option<StageOf> {
         let is_orphaned = |running: &Option<Running>| {
             running.as_ref().is_some_and(|running| running.worker.is_none())
         };
-        self.running.iter().rposition(is_orphaned)
+        find(&self.running, is_orphaned)
     }
+}
+
+/// The latest stage of the first pipeline where what runs is as `is_one` says.
+fn find(
+    running: &[Vec<Option<Running>>],
+    is_one: impl Fn(&Option<Running>) -> bool,
+) -> Option<StageOf> {
+    let pipelines = running.iter().enumerate();
+    let mut found = pipelines.filter_map(|(pipeline, stages)| {
+        stages.iter().rposition(&is_one).map(|stage| StageOf { pipeline, stage })
+    });
+    found.next()
 }
 
 impl Batching for Staged {
@@ -460,13 +522,13 @@ impl Batching for Staged {
 
     fn has_work_for(&self, worker: WorkerId) -> bool {
         let state = &self.workers[worker.index()];
-        let may_begin = || {
-            self.orphaned().is_some() || self.pipeline.parts().next().is_some() || self.may_admit()
-        };
+        let may_begin =
+            || self.orphaned().is_some() || self.parts().next().is_some() || self.may_admit();
         !state.is_down
             && match state.stage {
-                Some(stage) => {
-                    self.running[stage].as_ref().is_some_and(|running| !running.tasks.is_empty())
+                Some(StageOf { pipeline, stage }) => {
+                    let running = self.running[pipeline][stage].as_ref();
+                    running.is_some_and(|running| !running.tasks.is_empty())
                 }
                 None => may_begin(),
             }
@@ -478,8 +540,8 @@ impl Batching for Staged {
         self.requests.next_deadline().into_iter().chain(window).min()
     }
 
-    fn counters(&self, cell_type: CellTypeId) -> &BatchCounters {
-        &self.cells[cell_type.index()].counters
+    fn counters(&self, cell_type: CellTypeId) -> BatchCounters {
+        self.cells[cell_type.index()].counters.clone()
     }
 
     fn worker_ns(&self, _model: ModelId) -> Option<u64> {

@@ -63,23 +63,30 @@ impl Pipeline {
         is_active && self.queues[0].is_empty() && self.executors.legitimate_pair(0).is_some()
     }
 
-    /// The most members of a new batch.
-    pub(super) fn room(&self) -> u32 {
-        self.staging.batch_max.min(self.staging.active_max.saturating_sub(self.members))
+    /// The number of members of its batches in flight.
+    pub(super) fn members(&self) -> u32 {
+        self.members
     }
 
-    /// The number of members by which the newest batch may be stretched at `now_ns`, if it may (Policy III).
-    pub(super) fn stretchable(&self, now_ns: u64) -> Option<u32> {
+    /// The most members of a new batch, where all batches, of other pipelines too, have `members`.
+    pub(super) fn room(&self, members: u32) -> u32 {
+        self.staging.batch_max.min(self.staging.active_max.saturating_sub(members))
+    }
+
+    /// The number of members by which the newest batch may be stretched at `now_ns`, if it may (Policy III), where all batches have
+    /// `members`.
+    pub(super) fn stretchable(&self, now_ns: u64, members: u32) -> Option<u32> {
         let (batch, created_ns) = self.table.stretchable()?;
         let is_young = now_ns - created_ns < self.staging.stretch_ns;
-        let room = self.room().min(self.staging.batch_max.saturating_sub(self.table.size(batch)));
+        let room =
+            self.room(members).min(self.staging.batch_max.saturating_sub(self.table.size(batch)));
         (is_young && room > 0).then_some(room)
     }
 
     /// The same where the batch is about to leave `stage`, which is done with it, and late-comers find the first stage free: the batch
     /// waits for them.
-    pub(super) fn room_behind(&self, stage: usize, now_ns: u64) -> Option<u32> {
-        let room = self.stretchable(now_ns)?;
+    pub(super) fn room_behind(&self, stage: usize, now_ns: u64, members: u32) -> Option<u32> {
+        let room = self.stretchable(now_ns, members)?;
         let (batch, _) = self.table.stretchable()?;
         let is_there = self.taken[stage].as_ref().is_some_and(|taken| taken.part.batch == batch);
         let is_first_free = match stage {

@@ -23,6 +23,7 @@ pub(crate) fn config(limits: &[u32], workers: u16, max_tasks_to_submit: u32) -> 
         lookahead: 0,
         fairness: None,
         stages: Stages::default(),
+        staged_models: Vec::new(),
         policy: Policy::Cellular,
         max_tasks_to_submit,
         submission_window_ns: None,

@@ -3,7 +3,8 @@
 //! worker may be given, and begins while few enough of the worker's tasks are unfinished. Tasks are
 //! numbered without gaps, and are only for workers that are up.
 //!
-//! Batches of the padded policy have no rounds, and may hold padding alone.
+//! Rounds are those of the cellular policy where no models in stages stand beside it. Batches of the padded policy may hold padding
+//! alone.
 
 use batchmaker_graph::{BatchedTask, CellTypeId, RunKind, Work};
 use batchmaker_manager::{BatchSizes, CellTypeConfig, Config, Policy, TaskForm};
@@ -13,7 +14,8 @@ use crate::ledger::Ledger;
 use crate::observation::{Nodes, Observation};
 
 pub(crate) struct Batches {
-    policy: Policy,
+    /// Whether all tasks are of rounds of the cellular policy.
+    has_rounds: bool,
     cell_types: Vec<CellTypeConfig>,
     sizes: Vec<BatchSizes>,
     lookahead: usize,
@@ -33,7 +35,7 @@ impl Batches {
     pub(crate) fn new(config: &Config) -> Self {
         let worker = Worker { last_task: 0, round: None };
         Self {
-            policy: config.policy,
+            has_rounds: config.policy == Policy::Cellular && config.staged_models.is_empty(),
             cell_types: config.cell_types.clone(),
             sizes: config.cell_types.iter().map(|cell| cell.batch_sizes).collect(),
             lookahead: config.lookahead as usize,
@@ -56,7 +58,7 @@ impl Batches {
             worker.round = None;
         }
         match (&task.work, self.task_form) {
-            _ if self.policy != Policy::Cellular => Ok(()),
+            _ if !self.has_rounds => Ok(()),
             (Work::Roster { .. }, TaskForm::Rows) => Err(format!("{task:?} is no list of rows")),
             (Work::Roster { steps: 0, .. }, _) => Err(format!("{task:?} runs no step")),
             _ => Ok(()),
@@ -71,7 +73,7 @@ impl Batches {
         nodes: &[Nodes],
     ) -> Result<(), String> {
         let rows: u32 = nodes.iter().map(|part| part.count).sum();
-        if self.policy == Policy::Cellular {
+        if self.has_rounds {
             self.check_round(worker, cell_type, rows)?;
             if rows == 0 || nodes.iter().any(|part| part.count == 0) {
                 return Err(format!("an empty batch of {cell_type}: {nodes:?}"));

@@ -30,7 +30,7 @@ impl Ends {
     /// When requests end under `policy`.
     pub(super) fn under(policy: Policy) -> Self {
         match policy {
-            Policy::Cellular | Policy::Staged(_) => Self::Alone,
+            Policy::Cellular | Policy::Staged(_) | Policy::Delayed(_) => Self::Alone,
             Policy::Padded(_) | Policy::Merged(_) => Self::WithItsBatch,
         }
     }

@@ -44,6 +44,7 @@ pub(crate) fn config() -> Config {
         lookahead: 0,
         fairness: None,
         stages: Stages::default(),
+        staged_models: Vec::new(),
         policy: Policy::Cellular,
         max_tasks_to_submit: 2,
         submission_window_ns: None,

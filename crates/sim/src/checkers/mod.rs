@@ -50,7 +50,8 @@ pub(crate) fn of(config: &Config, costs: Option<&[CellCost]>, load: Load) -> Vec
         Box::new(answers::Answers::new(ends)),
         Box::new(deadlines::Deadlines::new(config.policy)),
     ];
-    if config.policy == Policy::Cellular {
+    // Beside models in stages, a worker's turn may be theirs.
+    if config.policy == Policy::Cellular && config.staged_models.is_empty() {
         checkers.push(Box::new(queue_order::QueueOrder::new(config)));
         checkers.push(Box::new(progress::Progress::new(config)));
         checkers.push(Box::new(sessions::Sessions));

@@ -181,8 +181,8 @@ impl<'a> Simulation<'a> {
 impl Simulation<'_> {
     /// Wakes the manager when it asks for that, as it lets requests wait for others. Deadlines are in the agenda from the arrival on.
     fn wake_later(&mut self) {
-        let is_staged = matches!(self.scenario.manager.policy, Policy::Staged(_));
-        let next_ns = self.observed.manager.next_deadline().filter(|_| is_staged);
+        let has_stages = self.scenario.manager.has_stages();
+        let next_ns = self.observed.manager.next_deadline().filter(|_| has_stages);
         if let Some(next_ns) = next_ns.filter(|_| next_ns != self.wakes_ns) {
             self.agenda.enter(next_ns, SimulationEvent::Deadline);
             self.wakes_ns = Some(next_ns);

@@ -20,6 +20,7 @@ pub(super) struct ObservedManager<'a> {
     checkers: Vec<Box<dyn Checker>>,
     rosters: Rosters,
     policy: Policy,
+    has_stages: bool,
     cell_types: u32,
     pub(super) trace: &'a mut Trace<'a>,
 }
@@ -38,6 +39,7 @@ impl<'a> ObservedManager<'a> {
             checkers: checkers::of(config, costs, load),
             rosters: Rosters::default(),
             policy: config.policy,
+            has_stages: config.has_stages(),
             cell_types: config.cell_types.len() as u32,
             trace,
         }
@@ -125,7 +127,7 @@ impl<'a> ObservedManager<'a> {
     /// least, padding included, and each task, and each step of one, is run once and reported once.
     pub(super) fn steps_to_drain(&self) -> u64 {
         let padded = |graph: &CellGraph| match self.policy {
-            Policy::Cellular | Policy::Merged(_) | Policy::Staged(_) => 0,
+            Policy::Cellular | Policy::Merged(_) | Policy::Staged(_) | Policy::Delayed(_) => 0,
             Policy::Padded(Padding { width, .. }) => {
                 let longest = graph.runs().iter().map(|run| run.length).max().unwrap_or(0);
                 longest.next_multiple_of(width)
@@ -138,10 +140,7 @@ impl<'a> ObservedManager<'a> {
         });
         let in_flight: usize = self.ledger.workers.iter().map(|worker| worker.tasks.len()).sum();
         // Each request that waits for others may wake the manager once.
-        let waits = match self.policy {
-            Policy::Staged(_) => self.ledger.requests.len() as u64,
-            _ => 0,
-        };
+        let waits = if self.has_stages { self.ledger.requests.len() as u64 } else { 0 };
         4 * runs.sum::<u64>() + 2 * in_flight as u64 + waits
     }
 
