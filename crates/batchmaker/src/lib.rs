@@ -74,7 +74,7 @@ pub use fairness::Fairness;
 pub use graph::{Graph, Node, Operand, Run, Value, ValueRows};
 pub use loading::{EmbeddedModel, Loaded};
 pub use machine::{Cores, Machine, WORKERS_MAX};
-pub use profiles::{Profiles, identity_in_f32, profile_beside};
+pub use profiles::{ProfileFile, Profiles, identity_in_f32, profile_beside};
 pub use session::Session;
 pub use stream::Stream;
 pub use zeros::rows_of_request;

@@ -14,7 +14,7 @@ use batchmaker_profile::Goal;
 use crate::custom::CustomModel;
 use crate::error::BuildError;
 use crate::machine::Cores;
-use crate::profiles::{Profiles, profile_beside};
+use crate::profiles::{ProfileFile, Profiles, profile_beside};
 use crate::staging::staging_options;
 
 /// A model that is compiled into a program: its name, and its files with their contents.
@@ -54,7 +54,7 @@ pub struct Loaded {
     /// The profiles that were found of them.
     pub profiles: Profiles,
     /// The file that keeps each model's profile, if it has one.
-    pub profile_files: Vec<Option<PathBuf>>,
+    pub profile_files: Vec<Option<ProfileFile>>,
     /// The submission window that the profiles choose, if they do.
     pub submission_window: Option<Duration>,
 }
@@ -71,7 +71,7 @@ impl Loaded {
     pub(crate) fn configure_stages(&mut self, config: &mut EngineConfig) {
         for (model, file) in self.models.iter_mut().zip(&self.profile_files) {
             let Policy::Staged(given) = config.policy_of(&model.name) else { continue };
-            let known = self.profiles.stages_of(&model.name, file.as_deref(), true);
+            let known = self.profiles.stages_of(&model.name, file.as_ref());
             let known = known.filter(|known| known.starts == model.stage_starts);
             let Some(known) = known else { continue };
             let policy = Policy::Staged(staging_options(given, known, model));
@@ -89,25 +89,19 @@ impl Loaded {
 
 impl Source {
     /// The file that keeps its profile, if there is one.
-    fn profile_file(&self) -> Option<PathBuf> {
+    fn profile_file(&self) -> Option<ProfileFile> {
         match self {
-            Self::Path(path) => Some(profile_beside(path)),
+            Self::Path(path) => {
+                Some(ProfileFile { path: profile_beside(path), is_shared: path.is_file() })
+            }
             Self::Embedded(_) | Self::Custom(_) => None,
         }
     }
 
-    /// Whether other models in its folder keep their profiles in the same file.
-    fn shares_profile_file(&self) -> bool {
-        matches!(self, Self::Path(path) if path.is_file())
-    }
-
-    /// The name that a profile is likely to have for it: a directory, which has a profile of its own, may
-    /// have another name.
+    /// The name of the model; none where it cannot be read, which loading it will tell.
     fn name(&self) -> String {
         match self {
-            Self::Path(path) => {
-                path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into())
-            }
+            Self::Path(path) => batchmaker_model::name_of(path).unwrap_or_default(),
             Self::Embedded(embedded) => embedded.name.to_owned(),
             Self::Custom(custom) => custom.name().to_owned(),
         }
@@ -137,8 +131,8 @@ pub(crate) fn load(
             other => found.push(other),
         }
     }
-    let files: Vec<Option<PathBuf>> = found.iter().map(Source::profile_file).collect();
-    let beside = files.iter().flatten().map(PathBuf::as_path);
+    let files: Vec<Option<ProfileFile>> = found.iter().map(Source::profile_file).collect();
+    let beside = files.iter().flatten().map(|file| file.path.as_path());
     let mut profiles = match choice {
         ProfileChoice::Ignore => Profiles::default(),
         ProfileChoice::Use { named, cores, .. } => {
@@ -149,13 +143,11 @@ pub(crate) fn load(
         ProfileChoice::Ignore => Goal::default(),
         ProfileChoice::Use { goal, .. } => *goal,
     };
-    let of_cells = |source: &Source| {
-        let (file, is_shared) = (source.profile_file(), source.shares_profile_file());
-        profiles.of_model(&source.name(), file.as_deref(), is_shared, goal)
-    };
+    let of_cells =
+        |source: &Source| profiles.of_model(&source.name(), source.profile_file().as_ref(), goal);
     let stages = |source: &Source| {
-        let (file, is_shared) = (source.profile_file(), source.shares_profile_file());
-        let known = || profiles.stages_of(&source.name(), file.as_deref(), is_shared);
+        let file = source.profile_file();
+        let known = || profiles.stages_of(&source.name(), file.as_ref());
         let of_profile = || known().map(|stages| StageStarts::Named(stages.starts.clone()));
         let chosen = cells.stages.clone();
         chosen.or_else(|| of_profile().filter(|_| is_staged(&source.name()))).unwrap_or_default()

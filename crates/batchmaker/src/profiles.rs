@@ -18,6 +18,15 @@ use crate::staging::staging_options;
 /// The name of a profile beside a model.
 const FILE: &str = "profile.json";
 
+/// The file that keeps the profile of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// Whether other models in its folder keep their profiles there too.
+    pub is_shared: bool,
+}
+
 /// Profiles that were made on this machine.
 #[derive(Clone, Debug, Default)]
 pub struct Profiles {
@@ -113,14 +122,16 @@ impl Profiles {
     pub fn of_model(
         &self,
         name: &str,
-        file: Option<&Path>,
-        is_shared: bool,
+        file: Option<&ProfileFile>,
         goal: Goal,
     ) -> HashMap<String, ProfiledCell> {
         let Some(models) = self.models_of(file) else { return HashMap::new() };
         let (models, is_own): (Vec<&ModelProfile>, bool) = match models.get(name) {
             Some(model) => (vec![model], true),
-            None => (models.values().collect(), self.is_named || !is_shared),
+            None => {
+                let is_own = file.is_some_and(|file| !file.is_shared);
+                (models.values().collect(), self.is_named || is_own)
+            }
         };
         let cells = models.into_iter().flat_map(|model| {
             let stepped = model.stepped_cells();
@@ -140,14 +151,9 @@ impl Profiles {
 
     /// The stages of the model of that name, whose profile would be kept in `file`. A file that no other model shares, and that knows one model,
     /// may know it by another name.
-    pub fn stages_of(
-        &self,
-        model: &str,
-        file: Option<&Path>,
-        is_shared: bool,
-    ) -> Option<&ModelStages> {
+    pub fn stages_of(&self, model: &str, file: Option<&ProfileFile>) -> Option<&ModelStages> {
         let models = self.models_of(file)?;
-        let is_own = !is_shared && !self.is_named;
+        let is_own = file.is_some_and(|file| !file.is_shared) && !self.is_named;
         let only = || models.values().next().filter(|_| models.len() == 1 && is_own);
         models.get(model).or_else(only)?.stages.as_ref()
     }
@@ -158,24 +164,24 @@ impl Profiles {
         &self,
         given: StagingOptions,
         model: &Model,
-        file: Option<&Path>,
+        file: Option<&ProfileFile>,
     ) -> Option<StagingOptions> {
-        let stages = self.stages_of(&model.name, file, true)?;
+        let stages = self.stages_of(&model.name, file)?;
         Some(staging_options(given, stages, model))
     }
 
     /// The profiles that count for a model whose profile would be kept in `file`.
-    fn models_of(&self, file: Option<&Path>) -> Option<&BTreeMap<String, ModelProfile>> {
-        self.files.get(&if self.is_named { None } else { file.map(Path::to_owned) })
+    fn models_of(&self, file: Option<&ProfileFile>) -> Option<&BTreeMap<String, ModelProfile>> {
+        self.files.get(&if self.is_named { None } else { file.map(|file| file.path.clone()) })
     }
 
     /// Notes which of the models, each with the file of its profile, are one stage, though they might be cut.
     pub(crate) fn note_stages<'a>(
         &mut self,
-        models: impl Iterator<Item = (&'a Model, &'a Option<PathBuf>)>,
+        models: impl Iterator<Item = (&'a Model, &'a Option<ProfileFile>)>,
     ) {
-        let is_known = |model: &Model, file: &Option<PathBuf>| {
-            self.stages_of(&model.name, file.as_deref(), true).is_some()
+        let is_known = |model: &Model, file: &Option<ProfileFile>| {
+            self.stages_of(&model.name, file.as_ref()).is_some()
         };
         let all = models.filter(|(model, file)| !is_known(model, file));
         let note = |(Model { name, .. }, _): (&Model, _)| {
@@ -197,11 +203,11 @@ impl Profiles {
     pub fn cell_of(
         &self,
         model: &str,
-        file: Option<&Path>,
+        file: Option<&ProfileFile>,
         cell: &CellType,
     ) -> Option<CellProfile> {
         let mut profile = self.known(cell)?.profile.clone();
-        let models = self.files.get(&file.map(Path::to_owned));
+        let models = self.files.get(&file.map(|file| file.path.clone()));
         let cells = models.and_then(|models| models.get(model)).into_iter();
         let mut own = cells.flat_map(|model| model.cells.values());
         let own = own.find(|own| own.identity == profile.identity).map(CellProfile::precision);

@@ -43,9 +43,10 @@ fn settled(given: StagingOptions, profile: &ModelStages, is_varied: bool) -> Sta
         let parts = |stage| stages.split(stage, size, SPLIT_MARGIN_PERCENT).len();
         (1..stages.count()).any(|stage| parts(stage) > 1)
     };
-    let diversity = given.diversity.unwrap_or(match most {
+    let may_split = given.split != Some(Split::Never);
+    let diversity = given.diversity.unwrap_or(match given.batch_max.or(most) {
         _ if is_varied => Diversity::Input,
-        Some(size) if is_split(size) => Diversity::Operator,
+        Some(size) if may_split && is_split(size) => Diversity::Operator,
         _ => Diversity::Load,
     });
     let is_of_operators = diversity == Diversity::Operator;
@@ -109,6 +110,10 @@ mod tests {
     fn what_is_given_stays() {
         let text = |given| settled_text(given, [FLAT, LINEAR], false);
         assert_eq!(text(":load:batch=2"), ":load:batch=2:stretch=100us:split=never");
-        assert_eq!(text(":split=never:stretch=1ms"), ":load:batch=4:stretch=1ms:split=never");
+        assert_eq!(text(":split=never:stretch=1ms"), ":load:batch=8:stretch=1ms:split=never");
+        let steep = [100, 200, 400, 2_000];
+        let text = |given| settled_text(given, [FLAT, steep], false);
+        assert_eq!(text(":split=never"), ":load:batch=4:stretch=0:split=never");
+        assert_eq!(text(":batch=4"), ":load:batch=4:stretch=0:split=never");
     }
 }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use batchmaker::{
-    BatchLimits, CellRegistry, CellType, Loaded, Model, Precision, Prepared, Profiles, WeakEngine,
+    BatchLimits, CellRegistry, CellType, Loaded, Model, Precision, Prepared, ProfileFile, Profiles,
+    WeakEngine,
 };
 use batchmaker_device::{Device, DeviceError};
 use batchmaker_profile::{Goal, ModelProfile, Profile};
@@ -50,20 +51,20 @@ impl Calibration {
         let Loaded { models, registry, profiles, profile_files, .. } = loaded;
         // The cells of stages are not those that the profile is of.
         let is_whole = |(model, _): &(&Model, _)| model.stage_starts.is_empty();
-        let subject = |(model, file): (&Model, &Option<PathBuf>)| {
+        let subject = |(model, file): (&Model, &Option<ProfileFile>)| {
             let mut subject = Subject {
                 model: model.name.clone(),
-                file: file.clone(),
+                file: file.as_ref().map(|file| file.path.clone()),
                 cells: BTreeMap::new(),
                 known: ModelProfile {
                     threads: machine.threads_per_worker,
-                    stages: profiles.stages_of(&model.name, file.as_deref(), true).cloned(),
+                    stages: profiles.stages_of(&model.name, file.as_ref()).cloned(),
                     ..Default::default()
                 },
             };
             for used in &model.cells {
                 let (name, cell) = (used.name.clone(), registry.get(used.cell_type));
-                match profiles.cell_of(&model.name, file.as_deref(), cell) {
+                match profiles.cell_of(&model.name, file.as_ref(), cell) {
                     Some(known) => drop(subject.known.cells.insert(name, known)),
                     None => drop(subject.cells.insert(name, cell.clone())),
                 }

@@ -1,7 +1,6 @@
 //! `batchmaker inspect`: how a model is cut into cells.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use batchmaker::{
     CellExecutor, CellType, Executor, Loaded, Model, ModelCell, Policy, Precision, Profiles,
@@ -21,14 +20,14 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let prepared =
         prepare_plainly(paths, &MachineArgs::default(), &args.cells, StageStarts::default())?;
     let executor = prepared.machine.executor(executor(&args.executor)?);
-    let files = prepared.loaded.profile_files.iter().flatten().map(PathBuf::as_path);
+    let files = prepared.loaded.profile_files.iter().flatten().map(|file| file.path.as_path());
     let profiles = Profiles::read(None, files, &prepared.machine.device()?)?;
     profiles.notes().iter().for_each(|note| log(&format!("note: {note}")));
     let loaded = prepared.loaded;
     for (model, file) in loaded.models.iter().zip(&loaded.profile_files) {
         let executors = executors(model, &loaded, &executor)?;
-        let stages = stages(profiles.stages_of(&model.name, file.as_deref(), true));
-        let options = profiles.staging_options(StagingOptions::default(), model, file.as_deref());
+        let stages = stages(profiles.stages_of(&model.name, file.as_ref()));
+        let options = profiles.staging_options(StagingOptions::default(), model, file.as_ref());
         let policy = options.map(|options| Policy::Staged(options).to_string());
         if args.json {
             let mut described = as_json(model, &loaded, &executors);

@@ -124,7 +124,7 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.plot {
         plot(path, &model_name, &device, &cells, &of_model)?;
         if let Some(stages) = &of_model.stages {
-            plot_stages(&beside(path, "stages"), &model_name, stages)?;
+            plot_stages(&figure_of(path, "stages"), &model_name, stages)?;
         }
     }
     if let Some(rows) = args.operators {
@@ -287,7 +287,7 @@ fn plot(
         let title = format!("{model}, {name}: a batch on {threads} threads");
         let path = match cells.len() {
             1 => path.to_owned(),
-            _ => beside(path, name),
+            _ => figure_of(path, name),
         };
         write_figure(&path, &curves, &title)?;
     }
@@ -318,11 +318,11 @@ fn write_figure(path: &Path, curves: &[BatchCurve], title: &str) -> anyhow::Resu
     std::fs::write(path, figure).with_context(|| format!("cannot write '{}'", path.display()))
 }
 
-/// `lstm.svg` of a cell: `lstm-CELL.svg`.
-fn beside(path: &Path, cell: &str) -> PathBuf {
+/// The figure of a part of what `lstm.svg` is of: `lstm-PART.svg`.
+fn figure_of(path: &Path, part: &str) -> PathBuf {
     let stem =
         path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    let safe: String = cell
+    let safe: String = part
         .chars()
         .map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' })
         .collect();

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
 use batchmaker::{Engine, EngineBuilder, Fairness, Policy, Prepared, StageStarts};
 use batchmaker_server::log;
 
@@ -49,7 +50,11 @@ pub(crate) fn prepare(
     limits: Limits,
 ) -> anyhow::Result<Prepared> {
     let mut builder = add(builder(args), paths, &args.cells).goal(args.goal);
-    for OfModel { model, value } in policies {
+    for (at, OfModel { model, value }) in policies.iter().enumerate() {
+        if policies[..at].iter().any(|before| before.model == *model) {
+            let whom = model.as_deref().unwrap_or("all models");
+            bail!("two policies are given for {whom}: say MODEL=POLICY for one model's own");
+        }
         builder = builder.policy(model.as_deref(), *value);
     }
     builder = builder.fairness(fairness).executor(executor(&args.executor)?);

@@ -15,6 +15,11 @@ pub(crate) trait Batching: std::fmt::Debug + Send {
     /// Gives up the requests whose deadlines are reached at `now_ns`, which never runs backwards, and ends waits for others.
     fn advance(&mut self, now_ns: u64);
     fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask>;
+    /// The next task of the round, or the batch, that `worker` is being given. None if there is no more of it, and then it is over, whatever
+    /// becomes ready later.
+    fn next_of_round(&mut self, worker: WorkerId) -> Option<BatchedTask>;
+    /// Whether [`Self::next_of_round`] would give a task.
+    fn has_rest_of_round(&self, worker: WorkerId) -> bool;
     /// The requests that ended and were not taken yet.
     fn finished(&mut self) -> &mut Vec<Finished>;
     fn completed_nodes(&self, _request: RequestId, _run: RunIndex) -> u32 {

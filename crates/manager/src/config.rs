@@ -87,7 +87,7 @@ pub enum Policy {
     /// Requests share a batch through the stages that their model is cut into ([`Config::stages`]); between stages, others are
     /// added to a batch, and it is split (DVABatch). No cell of the models has states, and each request has one
     /// of the first stage. The rules of [`Config::fairness`] and
-    /// [`Config::lookahead`] have no effect.
+    /// [`Config::lookahead`] have no effect, but on how the workers are shared with other policies ([`Config::staged_models`]).
     Staged(StagingOptions),
     /// Requests that have waited long enough, or are enough for a batch, share one from its start to its end (ZeroBatch and DelayBatch of
     /// DVABatch, section 8.1): what batches in stages are compared with. What holds of the models there holds here.

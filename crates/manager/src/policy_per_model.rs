@@ -1,8 +1,11 @@
 //! Models in stages beside other models: each policy has the requests of its models, and all share the workers.
 //!
 //! A worker that may have a new round takes it of the policy that had the least of the workers' time, for the weights of those of its
-//! models that have requests (`shares.rs`). Until the round is given, nothing of another policy comes between. Each policy numbers its tasks
+//! models that have requests (`shares.rs`). Nothing of another policy comes between the tasks of a round. Each policy numbers its tasks
 //! itself, so they get other numbers here.
+//!
+//! A policy takes the time of a task to begin when its own task before it ended. With [`Config::lookahead`], that includes what is left of
+//! another policy's task.
 
 use std::collections::VecDeque;
 
@@ -27,13 +30,14 @@ pub(crate) struct PolicyPerModel {
     /// See [`Config::lookahead`].
     lookahead: usize,
     policies: Vec<PolicyAtWork>,
-    models: Vec<OfModel>,
+    models: Vec<ModelEntry>,
     /// The weights of models, by id; 1 for those past the end.
     weights: Vec<u32>,
     /// The model of each request in flight, by the position of its id.
     of_requests: Vec<ModelId>,
     workers: Vec<Worker>,
-    /// The shares of the policies, which take the place of models there.
+    /// The shares of the policies, which take the place of models there. Their weights differ from time to time, so they are charged
+    /// the time that they take for their weight.
     shares: Shares,
     finished: Vec<Finished>,
     discarded: Discarded,
@@ -46,10 +50,12 @@ struct PolicyAtWork {
     task_ns: u64,
     /// The sum of the weights of its models that have requests in flight.
     weight: u32,
+    /// The time that its tasks took, in nanoseconds.
+    worker_ns: u64,
 }
 
 #[derive(Clone, Debug)]
-struct OfModel {
+struct ModelEntry {
     policy: usize,
     weight: u32,
     /// The number of its requests in flight.
@@ -59,8 +65,8 @@ struct OfModel {
 #[derive(Debug, Default)]
 struct Worker {
     last_task: u64,
-    /// The policy that it was given the last task of.
-    policy: usize,
+    /// The policy whose round it is being given.
+    round: Option<usize>,
     in_flight: VecDeque<TaskInFlight>,
     /// When its oldest task in flight began.
     since_ns: u64,
@@ -85,7 +91,7 @@ impl PolicyPerModel {
         let fairness = config.fairness.clone().unwrap_or_default();
         let weights = fairness.shares.unwrap_or_default();
         let mut models = Vec::new();
-        let at_work = |batching| PolicyAtWork { batching, task_ns: 0, weight: 0 };
+        let at_work = |batching| PolicyAtWork { batching, task_ns: 0, weight: 0, worker_ns: 0 };
         let mut policies = vec![at_work(common)];
         for (model, batching) in of_one {
             make_room(&mut models, model, &weights);
@@ -112,14 +118,31 @@ impl PolicyPerModel {
         Some(self.models[model.index()].policy)
     }
 
-    /// The policies that have a task for `worker`: any if it may have a new round, else the one of which it has the last task.
+    /// The policies that have a new round for `worker`, if it may have one.
     fn candidates(&self, worker: WorkerId) -> impl Iterator<Item = usize> {
-        let Worker { policy: last, in_flight, .. } = &self.workers[worker.index()];
-        let takes_round = in_flight.len() <= self.lookahead;
-        let all = self.policies.iter().enumerate();
-        let may = all.filter(move |(policy, _)| takes_round || policy == last);
-        let ready = may.filter(move |(_, of)| of.batching.has_work_for(worker));
+        let takes_round = self.workers[worker.index()].in_flight.len() <= self.lookahead;
+        let all = self.policies.iter().enumerate().filter(move |_| takes_round);
+        let ready = all.filter(move |(_, of)| of.batching.has_work_for(worker));
         ready.map(|(policy, _)| policy)
+    }
+
+    /// Submits a task of a policy.
+    fn submit(&mut self, policy: usize, worker: WorkerId, task: BatchedTask) -> BatchedTask {
+        let estimate_ns = self.for_weight(policy, self.policies[policy].task_ns);
+        let charge = self.shares.charge(estimate_ns, &[(share_of(policy), 1)]);
+        let state = &mut self.workers[worker.index()];
+        if state.in_flight.is_empty() {
+            state.since_ns = self.now;
+        }
+        state.last_task += 1;
+        let (id, of_policy) = (TaskId(state.last_task), task.id);
+        state.in_flight.push_back(TaskInFlight { id, policy, of_policy, charge });
+        BatchedTask { id, ..task }
+    }
+
+    /// A time that a policy took, for its weight now. Without requests, it has that of one model.
+    fn for_weight(&self, policy: usize, ns: u64) -> u64 {
+        ns / u64::from(self.policies[policy].weight.max(1))
     }
 
     /// The policy that an event is for, and the event as that policy knows it; none if it is for all, or for none any more.
@@ -170,17 +193,15 @@ impl PolicyPerModel {
 
     /// Changes the number of a model's requests in flight, and the weight of its policy with it.
     fn count_requests(&mut self, model: ModelId, change: impl FnOnce(usize) -> usize) {
-        let OfModel { policy, weight, requests } = &mut self.models[model.index()];
+        let ModelEntry { policy, weight, requests } = &mut self.models[model.index()];
         let had_some = *requests > 0;
         *requests = change(*requests);
         let of_policy = &mut self.policies[*policy].weight;
         match (had_some, *requests > 0) {
             (false, true) => *of_policy += *weight,
             (true, false) => *of_policy -= *weight,
-            _ => return,
+            _ => {}
         }
-        // Without requests it is not charged anything.
-        self.shares.set_weight(share_of(*policy), (*of_policy).max(1));
     }
 
     /// Takes a worker's oldest task from those in flight: its policy, and its number there.
@@ -190,9 +211,10 @@ impl PolicyPerModel {
         let over = state.in_flight.pop_front().filter(|over| over.id == task);
         let over = over.unwrap_or_else(|| panic!("{worker} completed {task}, which is not next"));
         let took_ns = self.now - since_ns;
-        self.shares.correct(over.charge, took_ns);
-        let of_late = &mut self.policies[over.policy].task_ns;
+        self.shares.correct(over.charge, self.for_weight(over.policy, took_ns));
+        let PolicyAtWork { task_ns: of_late, worker_ns, .. } = &mut self.policies[over.policy];
         *of_late = if *of_late == 0 { took_ns } else { (3 * *of_late + took_ns) / 4 };
+        *worker_ns += took_ns;
         (over.policy, over.of_policy)
     }
 
@@ -215,10 +237,10 @@ fn share_of(policy: usize) -> ModelId {
     ModelId(policy as u32)
 }
 
-fn make_room(models: &mut Vec<OfModel>, model: ModelId, weights: &[u32]) {
+fn make_room(models: &mut Vec<ModelEntry>, model: ModelId, weights: &[u32]) {
     for of in models.len()..=model.index() {
         let weight = weights.get(of).copied().unwrap_or(1);
-        models.push(OfModel { policy: COMMON, weight, requests: 0 });
+        models.push(ModelEntry { policy: COMMON, weight, requests: 0 });
     }
 }
 
@@ -248,21 +270,26 @@ impl Batching for PolicyPerModel {
     }
 
     fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask> {
-        let candidates: Vec<ModelId> = self.candidates(worker).map(share_of).collect();
-        let chosen = self.shares.choose(candidates.into_iter())?;
-        let policy = chosen.index();
-        let PolicyAtWork { batching, task_ns, .. } = &mut self.policies[policy];
-        let task = batching.next_task(worker)?;
-        let charge = self.shares.charge(*task_ns, &[(chosen, 1)]);
-        let state = &mut self.workers[worker.index()];
-        if state.in_flight.is_empty() {
-            state.since_ns = self.now;
+        if let Some(task) = self.next_of_round(worker) {
+            return Some(task);
         }
-        state.last_task += 1;
-        state.policy = policy;
-        let (id, of_policy) = (TaskId(state.last_task), task.id);
-        state.in_flight.push_back(TaskInFlight { id, policy, of_policy, charge });
-        Some(BatchedTask { id, ..task })
+        let candidates: Vec<ModelId> = self.candidates(worker).map(share_of).collect();
+        let policy = self.shares.choose(candidates.into_iter())?.index();
+        let task = self.policies[policy].batching.next_task(worker)?;
+        self.workers[worker.index()].round = Some(policy);
+        Some(self.submit(policy, worker, task))
+    }
+
+    fn next_of_round(&mut self, worker: WorkerId) -> Option<BatchedTask> {
+        let policy = self.workers[worker.index()].round.take()?;
+        let task = self.policies[policy].batching.next_of_round(worker)?;
+        self.workers[worker.index()].round = Some(policy);
+        Some(self.submit(policy, worker, task))
+    }
+
+    fn has_rest_of_round(&self, worker: WorkerId) -> bool {
+        let round = self.workers[worker.index()].round;
+        round.is_some_and(|policy| self.policies[policy].batching.has_rest_of_round(worker))
     }
 
     fn finished(&mut self) -> &mut Vec<Finished> {
@@ -293,7 +320,7 @@ impl Batching for PolicyPerModel {
     }
 
     fn has_work_for(&self, worker: WorkerId) -> bool {
-        self.candidates(worker).next().is_some()
+        self.has_rest_of_round(worker) || self.candidates(worker).next().is_some()
     }
 
     fn next_deadline(&self) -> Option<u64> {
@@ -309,7 +336,7 @@ impl Batching for PolicyPerModel {
     fn worker_ns(&self, model: ModelId) -> Option<u64> {
         match self.models.get(model.index()).map_or(COMMON, |of| of.policy) {
             COMMON => self.policies[COMMON].batching.worker_ns(model),
-            own => Some(self.shares.worker_ns(share_of(own))),
+            own => Some(self.policies[own].worker_ns),
         }
     }
 

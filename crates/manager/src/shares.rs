@@ -92,15 +92,6 @@ impl Shares {
         shares
     }
 
-    /// Changes the weight of a model for what it is charged from now on.
-    ///
-    /// # Panics
-    /// It has none, or is to have none.
-    pub(crate) fn set_weight(&mut self, model: ModelId, weight: u32) {
-        assert!(weight > 0, "a model without a share never runs");
-        self.weights[model.index()] = weight;
-    }
-
     /// Makes room for `model`, which has a request.
     pub(crate) fn note_model(&mut self, model: ModelId) {
         if self.models.len() <= model.index() {

@@ -26,12 +26,12 @@ pub struct Staging {
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
 impl Default for Staging {
-    /// The paper's bs_max, no waiting, and batches that are neither stretched nor split.
+    /// The paper's bs_max, no bound on all batches, no waiting, and batches that are neither stretched nor split.
     fn default() -> Self {
         Self {
             pairs: 2,
             batch_max: 64,
-            active_max: 256,
+            active_max: u32::MAX,
             window_ns: 0,
             stretch_ns: 0,
             split_margin_percent: None,
@@ -255,26 +255,30 @@ impl StagingOptions {
     fn set(&mut self, name: &str, value: &str) -> Option<()> {
         let number = || value.parse().ok().filter(|number| (1..=65_536).contains(number));
         match name {
-            "batch" => self.batch_max = Some(number()?),
-            "active" => self.active_max = Some(number()?),
-            "pairs" => self.pairs = Some(number()?),
-            "window" => self.window_ns = Some(time_ns(value)?),
-            "stretch" => self.stretch_ns = Some(time_ns(value)?),
-            "split" if value == "never" => self.split = Some(Split::Never),
+            "batch" => set_once(&mut self.batch_max, number()?),
+            "active" => set_once(&mut self.active_max, number()?),
+            "pairs" => set_once(&mut self.pairs, number()?),
+            "window" => set_once(&mut self.window_ns, time_ns(value)?),
+            "stretch" => set_once(&mut self.stretch_ns, time_ns(value)?),
+            "split" if value == "never" => set_once(&mut self.split, Split::Never),
             "split" => {
                 let percent = value.parse().ok().filter(|percent| *percent <= 1_000)?;
-                self.split = Some(Split::Margin(percent));
+                set_once(&mut self.split, Split::Margin(percent))
             }
-            _ => return None,
+            _ => None,
         }
-        Some(())
     }
 
     /// Sets the policy, if there is one of that name and none is set.
     fn set_diversity(&mut self, name: &str) -> Option<()> {
         let of_name = DIVERSITIES.iter().find(|(known, _)| *known == name)?;
-        self.diversity.is_none().then(|| self.diversity = Some(of_name.1))
+        set_once(&mut self.diversity, of_name.1)
     }
+}
+
+/// Sets what is not set.
+fn set_once<T>(option: &mut Option<T>, value: T) -> Option<()> {
+    option.is_none().then(|| *option = Some(value))
 }
 
 fn time_ns(text: &str) -> Option<u64> {
@@ -355,6 +359,7 @@ mod tests {
             ":width=3",
             ":inputs",
             ":input:load",
+            ":batch=2:batch=8",
         ] {
             let error = text.parse::<StagingOptions>().unwrap_err();
             assert!(error.contains("is no option of the policy staged"), "{text}: {error}");

@@ -3,8 +3,8 @@
 mod common;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, RowSpec, Rows,
-    Sink, SinkTime, WorkerId,
+    BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, RequestId, RowSpec,
+    Rows, Sink, SinkTime, WorkerId,
 };
 use batchmaker_manager::{
     Config, Event, Fairness, Manager, Outcome, StagedModel, Stages, Staging, TaskForm,
@@ -22,6 +22,11 @@ const TASK_NS: u64 = 10;
 /// A manager of one worker for a model of one chain, of cell type 0, and for one of two stages, of cell types 1 and 2. A round has two
 /// steps of chains.
 fn manager(lookahead: u32, weights: [u32; 2]) -> Manager {
+    Manager::new(config_of([64; 3], lookahead, weights))
+}
+
+/// The same with batches of up to so many rows.
+fn config_of(limits: [u32; 3], lookahead: u32, weights: [u32; 2]) -> Config {
     let staged = StagedModel {
         model: STAGED,
         staging: Staging { batch_max: 4, ..Staging::default() },
@@ -30,7 +35,7 @@ fn manager(lookahead: u32, weights: [u32; 2]) -> Manager {
     let fairness = Some(Fairness { shares: Some(weights.into()), ..Fairness::default() });
     let task_form = TaskForm::Rows;
     let staged_models = vec![staged];
-    Manager::new(Config { staged_models, lookahead, fairness, task_form, ..config(&[64; 3], 1, 2) })
+    Config { staged_models, lookahead, fairness, task_form, ..config(&limits, 1, 2) }
 }
 
 /// A row of the first stage's cell, then one of the second's.
@@ -48,12 +53,19 @@ fn in_stages() -> CellGraph {
 }
 
 fn arrive_in_stages(index: u32) -> Event {
-    match arrive(index, in_stages()) {
-        Event::Arrive { request, priority, deadline_ns, graph, session, .. } => {
-            Event::Arrive { request, model: STAGED, priority, deadline_ns, graph, session }
-        }
-        _ => unreachable!(),
+    let mut event = arrive(index, in_stages());
+    if let Event::Arrive { model, .. } = &mut event {
+        *model = STAGED;
     }
+    event
+}
+
+/// The same arrival of a request with another id.
+fn of_request(mut event: Event, id: RequestId) -> Event {
+    if let Event::Arrive { request, .. } = &mut event {
+        *request = id;
+    }
+    event
 }
 
 /// Runs everything. Returns the cell types of each round's tasks: of those that the worker is given at once.
@@ -102,6 +114,41 @@ fn turns_follow_the_weights_of_models_with_requests() {
     assert_eq!(rounds, [[0, 0].as_slice(), &[1], &[0, 0], &[0, 0], &[2], &[0, 0]]);
 }
 
+/// Both always have work: neither is ahead by more than a stage, which takes as long as two rounds.
+#[test]
+fn policies_have_equal_times() {
+    let mut manager = Manager::new(config_of([1; 3], 0, [1, 1]));
+    manager.handle(0, arrive(0, stack(1, 64, false)));
+    (1..=32).for_each(|index| manager.handle(0, arrive_in_stages(index)));
+    let rounds = run(&mut manager, &mut 0);
+    let (mut chain, mut stages): (i64, i64) = (0, 0);
+    for round in &rounds {
+        let is_chain = round.iter().all(|&cell| cell == 0);
+        *(if is_chain { &mut chain } else { &mut stages }) += round.len() as i64;
+        assert_eq!(round.len(), if is_chain { 2 } else { 4 });
+        assert!((chain - stages).abs() <= 4, "{chain} tasks of the chain, {stages} of stages");
+        if chain == 64 || stages == 64 {
+            break;
+        }
+    }
+    assert!(chain.max(stages) == 64 && chain.min(stages) >= 60);
+}
+
+/// What arrives while a round runs waits for its end, to share the next one.
+#[test]
+fn a_round_is_over_when_nothing_is_left_of_it() {
+    let mut manager = manager(0, [1, 1]);
+    let row = || stack(0, 1, true);
+    manager.handle(0, arrive(0, row()));
+    let first = manager.next_task(WORKER).unwrap();
+    assert!(manager.next_task(WORKER).is_none());
+    (1..4).for_each(|index| manager.handle(1, arrive(index, row())));
+    assert!(!manager.has_work_for(WORKER) && manager.next_task(WORKER).is_none());
+    manager.handle(2, Event::Complete { worker: WORKER, task: first.id });
+    assert_eq!(run(&mut manager, &mut 2), [[0]]);
+    assert_eq!(manager.batches_by_size(CellTypeId(0)), [0, 1, 0, 1]);
+}
+
 #[test]
 fn events_reach_the_policy_of_their_request() {
     let mut manager = manager(0, [1, 1]);
@@ -116,12 +163,15 @@ fn events_reach_the_policy_of_their_request() {
     let ended: Vec<_> = manager.drain_finished().collect();
     assert_eq!(ended.iter().map(|end| end.request.index).collect::<Vec<_>>(), [1, 0]);
     assert!(matches!(ended[1].outcome, Outcome::Failed(_)));
-    // A position that was the other policy's.
-    manager.handle(3, arrive_in_stages(3));
+    // The position of a request that was the other policy's, and one that never was.
+    let reused = RequestId { generation: 1, ..request(0) };
+    manager.handle(3, of_request(arrive_in_stages(0), reused));
+    manager.handle(3, Event::Cancel { request: request(0) });
     manager.handle(3, Event::Cancel { request: request(9) });
     let rounds = run(&mut manager, &mut 3);
     assert_eq!(rounds, [[1], [2]]);
-    assert_eq!(manager.drain_finished().count(), 2);
+    let ended: Vec<_> = manager.drain_finished().map(|end| (end.request, end.outcome)).collect();
+    assert_eq!(ended, [request(2), reused].map(|request| (request, Outcome::Succeeded)));
 }
 
 #[test]
@@ -135,6 +185,9 @@ fn a_lost_worker_is_lost_to_all_policies() {
     assert!(!manager.is_busy(WORKER) && manager.next_task(WORKER).is_none());
     manager.handle(2, Event::WorkerUp { worker: WORKER });
     assert_eq!(run(&mut manager, &mut 2), [[1], [2]]);
+    let ended: Vec<_> = manager.drain_finished().collect();
+    assert!(matches!(ended[0].outcome, Outcome::Failed(_)) && ended[0].request == request(0));
+    assert_eq!((&ended[1].outcome, ended[1].request), (&Outcome::Succeeded, request(1)));
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub use emit::registration::{
 pub use error::{Diagnostic, LoadError};
 pub use file::amend::Amendments;
 pub use loading::directory::MAX_LENGTH;
-pub use loading::load::{load, load_embedded};
+pub use loading::load::{load, load_embedded, name_of};
 pub use loading::model::Model;
 pub use loading::reply_plan::{ReplyError, ReplyPlan, StepPlan};
 pub use unfold::templates::chain::Chain;

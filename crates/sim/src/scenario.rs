@@ -343,7 +343,9 @@ impl Scenario {
         let models = common.len() + staged.len();
         let mut manager = Config { staged_models, ..manager(&cells, models, rng) };
         manager.lookahead = lookahead(rng);
-        manager.fairness = fairness(models, 1_000_000, rng);
+        // The books give slices of large requests their places among the requests of all policies.
+        let fairness = fairness(models, 1_000_000, rng);
+        manager.fairness = fairness.map(|rules| Fairness { large_rows: None, ..rules });
         let device = device(&manager, rng);
         let mut arrivals = arrivals(&common, rng);
         let unfold = |length_max, rng: &mut Rng| {

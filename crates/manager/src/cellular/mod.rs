@@ -149,6 +149,14 @@ impl Batching for Cellular {
         self.scheduler.next_task(&mut self.processor.pool, worker)
     }
 
+    fn next_of_round(&mut self, worker: WorkerId) -> Option<BatchedTask> {
+        self.scheduler.next_of_round(&mut self.processor.pool, worker)
+    }
+
+    fn has_rest_of_round(&self, worker: WorkerId) -> bool {
+        self.scheduler.has_rest_of_round(&self.processor.pool, worker)
+    }
+
     fn finished(&mut self) -> &mut Vec<Finished> {
         &mut self.processor.finished
     }

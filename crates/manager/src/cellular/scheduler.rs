@@ -221,22 +221,44 @@ impl Scheduler {
             return None;
         }
         state.note_request(pool.now_ns);
-        let round = match state.round.take() {
-            Some(round) if self.round_goes_on(pool, &round, worker) => round,
-            _ if self.may_open_round(worker) => self.schedule(pool, worker)?,
-            _ => return None,
+        let round = match self.take_round(pool, worker) {
+            Some(round) => round,
+            None if self.may_open_round(worker) => self.schedule(pool, worker)?,
+            None => return None,
         };
         self.batch(pool, round, worker)
     }
 
+    /// The next task of the worker's round; none where that is over.
+    pub(super) fn next_of_round(
+        &mut self,
+        pool: &mut SubgraphPool,
+        worker: WorkerId,
+    ) -> Option<BatchedTask> {
+        let round = self.take_round(pool, worker)?;
+        self.workers[worker.index()].note_request(pool.now_ns);
+        self.batch(pool, round, worker)
+    }
+
+    /// Takes the worker's round, if there is more of it.
+    fn take_round(&mut self, pool: &SubgraphPool, worker: WorkerId) -> Option<Round> {
+        let state = &mut self.workers[worker.index()];
+        let round = state.round.take().filter(|_| !state.is_down)?;
+        self.round_goes_on(pool, &round, worker).then_some(round)
+    }
+
     /// Whether [`next_task`](Self::next_task), called now, would give `worker` a task.
     pub(super) fn has_work_for(&self, pool: &SubgraphPool, worker: WorkerId) -> bool {
+        let is_ready = |ct: CellTypeId| pool.readiness().ready_nodes(ct, worker) > 0;
+        let may_begin = || self.may_open_round(worker) && pool.queues.cell_types().any(is_ready);
+        self.has_rest_of_round(pool, worker) || (!self.worker(worker).is_down && may_begin())
+    }
+
+    /// Whether [`next_of_round`](Self::next_of_round), called now, would give `worker` a task.
+    pub(super) fn has_rest_of_round(&self, pool: &SubgraphPool, worker: WorkerId) -> bool {
         let state = self.worker(worker);
         let goes_on = |round: &Round| self.round_goes_on(pool, round, worker);
-        let is_ready = |ct: CellTypeId| pool.readiness().ready_nodes(ct, worker) > 0;
-        !state.is_down
-            && (state.round.as_ref().is_some_and(goes_on)
-                || (self.may_open_round(worker) && pool.queues.cell_types().any(is_ready)))
+        !state.is_down && state.round.as_ref().is_some_and(goes_on)
     }
 
     /// Whether so few of the worker's tasks are unfinished that it may be given another round.

@@ -366,10 +366,19 @@ impl Batching for GraphBatching {
             let batch = self.form_batch(worker)?;
             self.workers[worker.index()].batches.push_back(batch);
         }
+        self.next_of_round(worker)
+    }
+
+    fn next_of_round(&mut self, worker: WorkerId) -> Option<BatchedTask> {
         let batch = self.workers[worker.index()].batches.back_mut()?;
         let (task, holders) = batch.tasks.pop_front()?;
         batch.in_flight.push_back((task.id, holders));
         Some(task)
+    }
+
+    fn has_rest_of_round(&self, worker: WorkerId) -> bool {
+        let state = &self.workers[worker.index()];
+        !state.is_down && !state.is_submitted()
     }
 
     fn finished(&mut self) -> &mut Vec<Finished> {
@@ -391,7 +400,7 @@ impl Batching for GraphBatching {
     fn has_work_for(&self, worker: WorkerId) -> bool {
         let state = &self.workers[worker.index()];
         let may_begin = state.unfinished() <= self.lookahead && !self.buckets.is_empty();
-        !state.is_down && (!state.is_submitted() || may_begin)
+        self.has_rest_of_round(worker) || (!state.is_down && may_begin)
     }
 
     fn next_deadline(&self) -> Option<u64> {

@@ -178,7 +178,8 @@ impl Staged {
 
     /// Whether those that wait may become a batch, or be added to one.
     fn may_admit(&self) -> bool {
-        let is_full = self.waiting.len() >= self.staging.batch_max as usize;
+        let full = self.staging.batch_max.min(self.staging.active_max);
+        let is_full = self.waiting.len() >= full as usize;
         let is_time = || self.window_end_ns().is_some_and(|end_ns| end_ns <= self.now);
         self.open_pipelines().next().is_some() && (is_full || is_time())
     }
@@ -196,7 +197,7 @@ impl Staged {
         with_room.filter(|&(_, room)| room > 0)
     }
 
-    /// Lets waiting requests into a first stage that is free: into the newest batch, or a new one.
+    /// Lets waiting requests into a first stage that is free: into a new batch of an idle pipeline, else into the newest batch, or a new one.
     fn admit(&mut self) {
         if !self.may_admit() {
             return;
@@ -206,13 +207,18 @@ impl Staged {
             let room = self.pipelines[at].stretchable(now, members);
             room.is_some_and(|room| self.fit(room))
         };
-        let stretched = self.open_pipelines().find(may_stretch);
-        if let Some((at, _)) = stretched {
-            self.stretch(at);
-        } else {
-            let (at, room) = self.open_pipelines().next().expect("one is open");
-            let members = self.take_waiting(room);
-            self.pipelines[at].create(now, members);
+        let is_idle = |&(at, _): &(usize, u32)| self.pipelines[at].members() == 0;
+        let created_ns = |&(at, _): &(usize, u32)| self.pipelines[at].newest_ns();
+        let idle = self.open_pipelines().find(is_idle);
+        let young = self.open_pipelines().filter(may_stretch).max_by_key(created_ns);
+        match (idle, young) {
+            (None, Some((at, _))) => self.stretch(at),
+            (idle, _) => {
+                let (at, room) =
+                    idle.or_else(|| self.open_pipelines().next()).expect("one is open");
+                let members = self.take_waiting(room);
+                self.pipelines[at].create(now, members);
+            }
         }
     }
 
@@ -500,8 +506,19 @@ impl Batching for Staged {
         {
             return None;
         }
+        self.next_of_round(worker)
+    }
+
+    fn next_of_round(&mut self, worker: WorkerId) -> Option<BatchedTask> {
         let stage = self.workers[worker.index()].stage?;
         self.next_of_stage(worker, stage)
+    }
+
+    fn has_rest_of_round(&self, worker: WorkerId) -> bool {
+        let state = &self.workers[worker.index()];
+        let running = |of: StageOf| self.running[of.pipeline][of.stage].as_ref();
+        let is_left = |running: &Running| !running.tasks.is_empty();
+        !state.is_down && state.stage.and_then(running).is_some_and(is_left)
     }
 
     fn finished(&mut self) -> &mut Vec<Finished> {
@@ -524,14 +541,10 @@ impl Batching for Staged {
         let state = &self.workers[worker.index()];
         let may_begin =
             || self.orphaned().is_some() || self.parts().next().is_some() || self.may_admit();
-        !state.is_down
-            && match state.stage {
-                Some(StageOf { pipeline, stage }) => {
-                    let running = self.running[pipeline][stage].as_ref();
-                    running.is_some_and(|running| !running.tasks.is_empty())
-                }
-                None => may_begin(),
-            }
+        match state.stage {
+            Some(_) => self.has_rest_of_round(worker),
+            None => !state.is_down && may_begin(),
+        }
     }
 
     fn next_deadline(&self) -> Option<u64> {

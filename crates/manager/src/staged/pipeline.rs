@@ -68,6 +68,11 @@ impl Pipeline {
         self.members
     }
 
+    /// When the batch was made that may be stretched, if there is one.
+    pub(super) fn newest_ns(&self) -> Option<u64> {
+        self.table.stretchable().map(|(_, created_ns)| created_ns)
+    }
+
     /// The most members of a new batch, where all batches, of other pipelines too, have `members`.
     pub(super) fn room(&self, members: u32) -> u32 {
         self.staging.batch_max.min(self.staging.active_max.saturating_sub(members))

@@ -34,6 +34,38 @@ use crate::unfold::templates::tree::Tree;
 use crate::unfold::unfolding::{Takes, Unfolding};
 use crate::unfold::variants::Variants;
 
+/// The name of the model in an ONNX file, or in a directory with a `model.toml`, which is not loaded.
+///
+/// # Errors
+/// See [`LoadError`].
+pub fn name_of(path: &Path) -> Result<String, LoadError> {
+    let name = name_of_path(path)?;
+    if !path.is_dir() {
+        return Ok(name);
+    }
+    Ok(directory::read(&Files::Folder(path.to_owned()), name)?.tables.name)
+}
+
+/// The name of a model that has no other: that of its file, or of its directory.
+fn name_of_path(path: &Path) -> Result<String, LoadError> {
+    let missing = |error: std::io::Error| LoadError::File {
+        file: path.display().to_string(),
+        reason: error.to_string(),
+    };
+    if std::fs::metadata(path).map_err(missing)?.is_dir() {
+        let real = path.canonicalize().map_err(missing)?;
+        return utf_8(path, real.file_name());
+    }
+    utf_8(path, path.file_stem())
+}
+
+/// A part of a path as text.
+fn utf_8(path: &Path, part: Option<&std::ffi::OsStr>) -> Result<String, LoadError> {
+    let text = part.and_then(|part| part.to_str()).map(str::to_owned);
+    let reason = "its name is not UTF-8".to_owned();
+    text.ok_or_else(|| LoadError::File { file: path.display().to_string(), reason })
+}
+
 /// Loads an ONNX file, or a directory with a `model.toml`.
 ///
 /// # Errors
@@ -43,15 +75,8 @@ pub fn load(
     options: &LoadOptions,
     registry: &mut CellRegistry,
 ) -> Result<Model, LoadError> {
-    let missing = |reason: String| LoadError::File { file: path.display().to_string(), reason };
-    let text = |part: Option<&std::ffi::OsStr>| {
-        let text = part.and_then(|part| part.to_str()).map(str::to_owned);
-        text.ok_or_else(|| missing("its name is not UTF-8".to_owned()))
-    };
-    let metadata = std::fs::metadata(path).map_err(|error| missing(error.to_string()))?;
-    if metadata.is_dir() {
-        let real = path.canonicalize().map_err(|error| missing(error.to_string()))?;
-        let name = text(real.file_name())?;
+    let name = name_of_path(path)?;
+    if path.is_dir() {
         return load_directory(&Files::Folder(path.to_owned()), name, options, registry);
     }
     let folder = match path.parent() {
@@ -59,7 +84,7 @@ pub fn load(
         _ => Path::new("."),
     };
     let files = Files::Folder(folder.to_owned());
-    let (name, file) = (text(path.file_stem())?, text(path.file_name())?);
+    let file = utf_8(path, path.file_name())?;
     let notes = missing_model_toml(folder, path).into_iter().collect();
     let tables = Tables { name, version: "1".to_owned(), notes, ..Tables::default() };
     let content = OnnxFile::read(&files, &file)?;

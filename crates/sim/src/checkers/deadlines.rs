@@ -1,7 +1,7 @@
 //! Deadlines: no request is served past its deadline, and the manager asks to be woken for the earliest
 //! one of a request in flight; a policy that lets requests wait for others, perhaps earlier. That a request is answered at its deadline follows from `answers`.
 
-use batchmaker_manager::{Outcome, Policy};
+use batchmaker_manager::{Config, Outcome};
 
 use crate::checkers::checker::Checker;
 use crate::ledger::Ledger;
@@ -12,8 +12,8 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    pub(crate) fn new(policy: Policy) -> Self {
-        Self { may_wake_earlier: matches!(policy, Policy::Staged(_)) }
+    pub(crate) fn new(config: &Config) -> Self {
+        Self { may_wake_earlier: config.has_stages() }
     }
 }
 
@@ -54,10 +54,10 @@ impl Checker for Deadlines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkers::harness::{Harness, TWO_LAYERS};
+    use crate::checkers::harness::{self, Harness, TWO_LAYERS};
 
     fn harness() -> Harness {
-        let mut harness = Harness::new(Deadlines::new(Policy::Cellular));
+        let mut harness = Harness::new(Deadlines::new(&harness::config()));
         harness.arrive_until(0, TWO_LAYERS, 10);
         harness
     }

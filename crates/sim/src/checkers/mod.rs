@@ -48,13 +48,15 @@ pub(crate) fn of(config: &Config, costs: Option<&[CellCost]>, load: Load) -> Vec
         Box::new(batches::Batches::new(config)),
         Box::new(slots::Slots::new(config, ends)),
         Box::new(answers::Answers::new(ends)),
-        Box::new(deadlines::Deadlines::new(config.policy)),
+        Box::new(deadlines::Deadlines::new(config)),
     ];
+    if config.policy == Policy::Cellular {
+        checkers.push(Box::new(sessions::Sessions));
+    }
     // Beside models in stages, a worker's turn may be theirs.
     if config.policy == Policy::Cellular && config.staged_models.is_empty() {
         checkers.push(Box::new(queue_order::QueueOrder::new(config)));
         checkers.push(Box::new(progress::Progress::new(config)));
-        checkers.push(Box::new(sessions::Sessions));
         checkers.push(Box::new(patience::Patience::new(config)));
         checkers.push(Box::new(shares::Shares::new(config)));
         if load == Load::Steady {
