@@ -154,4 +154,4 @@ def test_stages_that_cannot_be_served_are_told(tmp_path, serve):
     with pytest.raises(RuntimeError, match="a policy is set for 'vgg', which is no model"):
         serve(path, "--policy", "vgg=staged")
     with pytest.raises(RuntimeError, match="models that are not served in stages have one in common"):
-        serve("langid", "charlm", "--policy", "padded", "--policy", "charlm=cellular")
+        serve("langid", "g2p", "--policy", "padded", "--policy", "g2p=cellular")

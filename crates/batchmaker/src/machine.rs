@@ -5,7 +5,7 @@ use std::thread::available_parallelism;
 
 use batchmaker_cpu::{CpuConfig, CpuDevice, Executor, InputProjection, Isa};
 use batchmaker_device::DeviceError;
-use batchmaker_graph::{CellRegistry, ModelId};
+use batchmaker_graph::{CellBody, CellRegistry, CellType, ModelId};
 
 use crate::error::BuildError;
 
@@ -13,8 +13,9 @@ use crate::error::BuildError;
 pub const WORKERS_MAX: u16 = 64;
 
 /// Cells whose weights are larger, and models whose cells' are, keep all cores busy together: with
-/// few requests, a core of its own for each worker would read them twice. Smaller ones are faster
-/// without barriers.
+/// few requests, a core of its own for each worker would read them twice at every step. Smaller ones are faster
+/// without barriers. Row-wise cells do not count: they read their weights once for all steps, and long ones take the cores of idle
+/// workers.
 const CELL_OF_ONE_CORE_BYTES: usize = 16 << 20;
 const MODEL_OF_ONE_CORE_BYTES: usize = 24 << 20;
 
@@ -71,7 +72,10 @@ impl Cores {
     pub fn machine(self, cells: &CellRegistry) -> Machine {
         let mut of_models: BTreeMap<ModelId, usize> = BTreeMap::new();
         let mut is_small = true;
-        for cell in cells.cell_types() {
+        let is_stepped = |cell: &&CellType| {
+            !cell.cell.states.is_empty() || matches!(cell.cell.body, CellBody::Tree(_))
+        };
+        for cell in cells.cell_types().iter().filter(is_stepped) {
             let weights = cell.cell.weight_bytes();
             is_small &= weights <= CELL_OF_ONE_CORE_BYTES;
             for rank in &cell.priorities {

@@ -138,7 +138,7 @@ pub(crate) struct ServeArgs {
     pub(crate) min_rate: u64,
 
     /// The policy by which requests share batches, of all models or of one; repeatable: cellular; staged, for models without recurrence;
-    /// or padded or merged to compare with (see bench --help) [default: cellular]
+    /// or padded, merged, zero or delay to compare with (see bench --help) [default: cellular]
     #[arg(long, value_name = "POLICY|MODEL=POLICY")]
     pub(crate) policy: Vec<OfModel<Policy>>,
 
@@ -261,9 +261,9 @@ Policies:
   staged[:OPTION…]      of a model without recurrence: batches go through the stages that `profile`
                         cut it into, between which requests are added to them or they are split. What
                         is not given follows from the profile: input, operator or load for the policy,
-                        batch=N the most requests of a batch, active=N of all batches (256),
-                        pairs=N the batches that a stage may run ahead (2), window=TIME to wait for
-                        others, stretch=TIME after which nobody is added to a batch (0: nobody is),
+                        batch=N the most requests of a batch, active=N of all batches (any),
+                        pairs=N the batches that a stage may run ahead (2), pipelines=N the batches
+                        that a stage may run at a time (one for each worker), window=TIME to wait for others, stretch=TIME after which nobody is added to a batch (0: nobody is),
                         split=PERCENT by which halves must be faster than a whole, or split=never
   zero[:batch=N]        of a model without recurrence: those that wait, up to N (64), share a batch from
                         its start to its end
@@ -432,7 +432,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Draw the time of a batch over throughput, as SVG; with several cells, a file for each
+    /// Draw the time of a batch over throughput, as SVG; with several cells, a file for each; and of the stages, NAME-stages.svg
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
 

@@ -4,6 +4,7 @@ use batchmaker_graph::{
     BatchedTask, CellTypeId, ModelId, RequestId, RunIndex, SessionId, WorkerId,
 };
 
+use crate::batch_in_stages::BatchInStages;
 use crate::counters::BatchCounters;
 use crate::discarded::Discarded;
 use crate::event::{Event, Finished};
@@ -34,6 +35,9 @@ pub(crate) trait Batching: std::fmt::Debug + Send {
     fn has_work_for(&self, worker: WorkerId) -> bool;
     fn next_deadline(&self) -> Option<u64>;
     fn counters(&self, cell_type: CellTypeId) -> BatchCounters;
+    fn batches_in_stages(&self) -> Vec<BatchInStages> {
+        Vec::new()
+    }
     fn worker_ns(&self, model: ModelId) -> Option<u64>;
     fn slots_in_use(&self, cell_type: CellTypeId) -> usize;
     /// The number of subgraphs that wait outside a running batch with a ready node.

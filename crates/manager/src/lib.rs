@@ -27,7 +27,7 @@
 //!   submitted before it came, and for no more.
 //!
 //! # Who goes first
-//! Without [`Config::fairness`], Algorithm 1 decides alone: the fullest cell types first, then priorities
+//! Without [`Config::fairness`], and but for models in stages, which share the workers with the others ([`Config::staged_models`]), Algorithm 1 decides alone: the fullest cell types first, then priorities
 //! and arrival. Its rules can keep a model, a cell type or a request waiting for as long as others keep
 //! coming. Each rule of [`Fairness`] bounds one of these waits, and is on or off by itself:
 //! - *Shares* bound what other models take: the model of a round is chosen before its cell type, by
@@ -66,6 +66,7 @@
 #![forbid(unsafe_code)]
 
 mod aging;
+mod batch_in_stages;
 mod batching;
 mod cellular;
 mod config;
@@ -84,6 +85,7 @@ mod staged;
 mod stages;
 mod staging;
 
+pub use batch_in_stages::BatchInStages;
 pub use config::{
     BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, StagedModel,
     StatePlacement, TaskForm,

@@ -4,6 +4,7 @@ use batchmaker_graph::{
     BatchedTask, CellTypeId, ModelId, RequestId, RunIndex, SessionId, WorkerId,
 };
 
+use crate::batch_in_stages::BatchInStages;
 use crate::batching::Batching;
 use crate::cellular::Cellular;
 use crate::config::{Config, Policy, StagedModel};
@@ -171,7 +172,14 @@ impl Manager {
         }
     }
 
-    /// The time that workers spent on tasks of `model`, in nanoseconds; none where models have no shares.
+    /// The batches in flight of a manager whose policy is [`Policy::Staged`] or [`Policy::Delayed`], for whoever checks it. Empty under other
+    /// policies, and for models that run in stages beside others.
+    pub fn batches_in_stages(&self) -> Vec<BatchInStages> {
+        self.batching.batches_in_stages()
+    }
+
+    /// The time that workers spent on tasks of `model`, in nanoseconds; none where models have no shares, but for a model that runs
+    /// in stages beside others.
     pub fn worker_ns(&self, model: ModelId) -> Option<u64> {
         self.batching.worker_ns(model)
     }

@@ -9,6 +9,9 @@ pub struct Staging {
     /// The buffer pairs of each stage: with one, a batch begins when the one before has ended (the serial manner); with more, stages run
     /// different batches at the same time (the parallel manner), and a batch can be stretched.
     pub pairs: u32,
+    /// How many executors each stage has, each of which is in a pipeline of its own: batches of one pipeline do not meet those of another.
+    /// None: as many as there are workers. The paper has one.
+    pub pipelines: Option<u32>,
     /// The most members of a batch, the paper's bs_max.
     pub batch_max: u32,
     /// The most members of all batches in flight (Policy I).
@@ -30,6 +33,7 @@ impl Default for Staging {
     fn default() -> Self {
         Self {
             pairs: 2,
+            pipelines: None,
             batch_max: 64,
             active_max: u32::MAX,
             window_ns: 0,
@@ -110,6 +114,8 @@ pub struct StagingOptions {
     pub diversity: Option<Diversity>,
     /// See [`Staging::pairs`].
     pub pairs: Option<u32>,
+    /// See [`Staging::pipelines`].
+    pub pipelines: Option<u32>,
     /// See [`Staging::batch_max`].
     pub batch_max: Option<u32>,
     /// See [`Staging::active_max`].
@@ -148,6 +154,7 @@ impl StagingOptions {
         Self {
             diversity: self.diversity.or(others.diversity),
             pairs: self.pairs.or(others.pairs),
+            pipelines: self.pipelines.or(others.pipelines),
             batch_max: self.batch_max.or(others.batch_max),
             active_max: self.active_max.or(others.active_max),
             window_ns: self.window_ns.or(others.window_ns),
@@ -161,6 +168,7 @@ impl StagingOptions {
         let default = Staging::default();
         Staging {
             pairs: self.pairs.unwrap_or(default.pairs),
+            pipelines: self.pipelines.or(default.pipelines),
             batch_max: self.batch_max.unwrap_or(default.batch_max),
             active_max: self.active_max.unwrap_or(default.active_max),
             window_ns: self.window_ns.unwrap_or(default.window_ns),
@@ -180,6 +188,7 @@ impl From<Staging> for StagingOptions {
         Self {
             diversity: None,
             pairs: Some(staging.pairs),
+            pipelines: staging.pipelines,
             batch_max: Some(staging.batch_max),
             active_max: Some(staging.active_max),
             window_ns: Some(staging.window_ns),
@@ -204,8 +213,12 @@ impl Display for Diversity {
 impl Display for StagingOptions {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.diversity.map_or(Ok(()), |diversity| write!(f, ":{diversity}"))?;
-        let numbers =
-            [("batch", self.batch_max), ("active", self.active_max), ("pairs", self.pairs)];
+        let numbers = [
+            ("batch", self.batch_max),
+            ("active", self.active_max),
+            ("pairs", self.pairs),
+            ("pipelines", self.pipelines),
+        ];
         for (name, number) in numbers {
             number.map_or(Ok(()), |number| write!(f, ":{name}={number}"))?;
         }
@@ -224,7 +237,7 @@ impl Display for StagingOptions {
     }
 }
 
-/// `[:input|:operator|:load][:batch=N][:active=N][:pairs=N][:window=TIME][:stretch=TIME][:split=PERCENT|never]`, times as in `2ms`.
+/// `[:input|:operator|:load][:batch=N][:active=N][:pairs=N][:pipelines=N][:window=TIME][:stretch=TIME][:split=PERCENT|never]`, times as in `2ms`.
 impl FromStr for StagingOptions {
     type Err = String;
 
@@ -241,7 +254,7 @@ impl FromStr for StagingOptions {
             };
             read.ok_or_else(|| {
                 format!(
-                    "'{option}' is no option of the policy staged: expected input, operator or load, batch=N, active=N or pairs=N with a number \
+                    "'{option}' is no option of the policy staged: expected input, operator or load, batch=N, active=N, pairs=N or pipelines=N with a number \
                      from 1 to 65536, window=TIME or stretch=TIME with a time such as 2ms, split=PERCENT or split=never"
                 )
             })?;
@@ -258,6 +271,7 @@ impl StagingOptions {
             "batch" => set_once(&mut self.batch_max, number()?),
             "active" => set_once(&mut self.active_max, number()?),
             "pairs" => set_once(&mut self.pairs, number()?),
+            "pipelines" => set_once(&mut self.pipelines, number()?),
             "window" => set_once(&mut self.window_ns, time_ns(value)?),
             "stretch" => set_once(&mut self.stretch_ns, time_ns(value)?),
             "split" if value == "never" => set_once(&mut self.split, Split::Never),
@@ -302,7 +316,7 @@ mod tests {
             ":input",
             ":operator:batch=8:split=10",
             ":load:stretch=2ms",
-            ":batch=8:active=16:pairs=1:window=1500us:stretch=2s:split=0",
+            ":batch=8:active=16:pairs=1:pipelines=3:window=1500us:stretch=2s:split=0",
             ":window=0:stretch=0:split=never",
         ] {
             assert_eq!(text.parse::<StagingOptions>().unwrap().to_string(), text);

@@ -37,6 +37,7 @@ fn cells_of(rows: u32, cells: u32) -> CellGraph {
 
 const STAGING: Staging = Staging {
     pairs: 2,
+    pipelines: Some(1),
     batch_max: 4,
     active_max: u32::MAX,
     window_ns: 0,
@@ -221,14 +222,17 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn stagings() -> impl Strategy<Value = Staging> {
-    (1u32..4, 1u32..7, 1u32..12, 0u64..10, 0u64..30, proptest::option::of(0u32..50)).prop_map(
-        |(pairs, batch_max, active_max, window_ns, stretch_ns, split_margin_percent)| Staging {
+    let numbers = (1u32..4, proptest::option::of(1u32..3), 1u32..7, 1u32..12);
+    let times = (0u64..10, 0u64..30, proptest::option::of(0u32..50));
+    (numbers, times).prop_map(
+        |((pairs, pipelines, batch_max, active_max), (window_ns, stretch_ns, split))| Staging {
             pairs,
+            pipelines,
             batch_max,
             active_max,
             window_ns,
             stretch_ns,
-            split_margin_percent,
+            split_margin_percent: split,
         },
     )
 }

@@ -7,7 +7,7 @@ use batchmaker_graph::{
     BatchedTask, CellGraph, CellTypeId, EndOfSequence, Join, ModelId, RequestId, RunIndex,
     SessionId, SlotId, TaskId, Work, WorkerId,
 };
-use batchmaker_manager::{CellTypeStatistics, Finished};
+use batchmaker_manager::{BatchInStages, CellTypeStatistics, Finished};
 
 /// An event that the manager handled, or something that it returned, in the order of time.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +75,10 @@ pub(crate) enum Observation<'a> {
     },
     Finished {
         finished: &'a Finished,
+    },
+    /// The batches in stages, after a task that the manager submitted, and before [`Self::Settled`].
+    InStages {
+        batches: &'a [BatchInStages],
     },
     /// The manager knows all that happened so far, and was asked for all that it has.
     Settled {

@@ -99,6 +99,7 @@ pub(crate) fn staging(rng: &mut Rng) -> Staging {
     let (window_ns, stretch_ns) = (time_ns(50), time_ns(70));
     Staging {
         pairs: rng.within(1..=4) as u32,
+        pipelines: *rng.pick(&[None, Some(1), Some(1), Some(2)]),
         batch_max: rng.log_within(1..=64) as u32,
         active_max: if rng.chance(50) { u32::MAX } else { rng.log_within(1..=100) as u32 },
         window_ns,

@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use batchmaker_graph::RequestId;
 
+use crate::batch_in_stages::BatchInStages;
+
 /// A batch of the table; later ones have greater ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BatchId(u64);
@@ -158,6 +160,17 @@ impl BatchTable {
         let members = row.handed[stage]..row.len();
         row.handed[stage] = members.end;
         (!members.is_empty()).then_some(Part { batch, members })
+    }
+
+    /// The batches, which are in the pipeline of that number.
+    pub(super) fn batches(&self, pipeline: usize) -> impl Iterator<Item = BatchInStages> {
+        self.rows.iter().map(move |(&BatchId(number), row)| BatchInStages {
+            pipeline,
+            number,
+            created_ns: row.created_ns,
+            members: row.members.clone(),
+            completed: row.completed.clone(),
+        })
     }
 
     /// The requests of a part.

@@ -14,7 +14,7 @@
 //! A request is answered when its last node is complete, whatever its batch still has to do. It keeps its place in the batch, as does one that is
 //! given up, of which no more nodes run.
 //!
-//! A stage runs one part at a time, on one worker. Where there are more workers than stages, there are several pipelines of batches.
+//! A stage of a pipeline runs one part at a time, on one worker. There are as many pipelines as workers, or as many as are asked for.
 
 mod batch_table;
 mod pipeline;
@@ -30,6 +30,7 @@ use batchmaker_graph::{
     WorkerId,
 };
 
+use crate::batch_in_stages::BatchInStages;
 use crate::batching::Batching;
 use crate::config::{CellTypeConfig, Config, StatePlacement};
 use crate::counters::BatchCounters;
@@ -57,7 +58,7 @@ pub(crate) struct Staged {
     /// When they arrived, in nanoseconds, by their numbers.
     waiting_since_ns: BTreeMap<u64, u64>,
     arrivals: u64,
-    /// As many as give every worker a stage. Batches of one do not meet those of another.
+    /// Batches of one do not meet those of another.
     pipelines: Vec<Pipeline>,
     /// For each stage of each pipeline, what runs there.
     running: Vec<Vec<Option<Running>>>,
@@ -121,7 +122,7 @@ impl Staged {
         assert!(staging.pairs > 0, "no buffer pair");
         let cells = config.cell_types.len();
         assert_eq!(stages.cell_types(), cells, "each cell type has a stage");
-        let pipelines = usize::from(config.workers).div_ceil(stages.count());
+        let pipelines = staging.pipelines.unwrap_or(config.workers.into()).max(1) as usize;
         let cell = |config: &CellTypeConfig| Cell {
             limit: config.sizes_with_max(config.batch_sizes.max).max,
             config: config.clone(),
@@ -555,6 +556,11 @@ impl Batching for Staged {
 
     fn counters(&self, cell_type: CellTypeId) -> BatchCounters {
         self.cells[cell_type.index()].counters.clone()
+    }
+
+    fn batches_in_stages(&self) -> Vec<BatchInStages> {
+        let all = self.pipelines.iter().enumerate();
+        all.flat_map(|(pipeline, of)| of.batches(pipeline)).collect()
     }
 
     fn worker_ns(&self, _model: ModelId) -> Option<u64> {

@@ -9,6 +9,7 @@ use crate::staging::Staging;
 
 use super::batch_table::{BatchId, BatchTable, Completed, Part};
 use super::stage_executors::{ExecutorState, InputAfter, StageExecutors};
+use crate::batch_in_stages::BatchInStages;
 
 /// The batches in flight.
 #[derive(Debug)]
@@ -61,6 +62,11 @@ impl Pipeline {
         let is_active = self.executors.state(0) == ExecutorState::Active;
         // Buffers that it found available may be in use since.
         is_active && self.queues[0].is_empty() && self.executors.legitimate_pair(0).is_some()
+    }
+
+    /// The batches in flight, which are in the pipeline of that number.
+    pub(super) fn batches(&self, pipeline: usize) -> impl Iterator<Item = BatchInStages> {
+        self.table.batches(pipeline)
     }
 
     /// The number of members of its batches in flight.

@@ -7,8 +7,8 @@ use batchmaker_graph::{
     RowSpec, Rows, RunIndex, SessionId, Sink, SinkTime, SlotId, TaskId, Work, WorkerId,
 };
 use batchmaker_manager::{
-    BatchSizes, CellTypeConfig, CellTypeStatistics, Config, Finished, Outcome, Policy, Stages,
-    StatePlacement, TaskForm,
+    BatchInStages, BatchSizes, CellTypeConfig, CellTypeStatistics, Config, Finished, Outcome,
+    Policy, Stages, StatePlacement, TaskForm,
 };
 
 use crate::checkers::checker::Checker;
@@ -228,6 +228,11 @@ impl Harness {
         deadline_ns: Option<u64>,
     ) -> Result<(), String> {
         self.see(&Observation::Settled { requests, deadline_ns, statistics: &[] })
+    }
+
+    /// The manager has these batches in stages.
+    pub(crate) fn in_stages(&mut self, batches: &[BatchInStages]) -> Result<(), String> {
+        self.see(&Observation::InStages { batches })
     }
 
     pub(crate) fn drained(&mut self) -> Result<(), String> {

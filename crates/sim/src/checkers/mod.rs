@@ -11,6 +11,7 @@ mod deadlines;
 mod exactly_once;
 #[cfg(test)]
 mod harness;
+mod in_stages;
 mod patience;
 mod pinning;
 mod predecessors;
@@ -50,6 +51,9 @@ pub(crate) fn of(config: &Config, costs: Option<&[CellCost]>, load: Load) -> Vec
         Box::new(answers::Answers::new(ends)),
         Box::new(deadlines::Deadlines::new(config)),
     ];
+    if let Some(in_stages) = in_stages::InStages::of(config) {
+        checkers.push(Box::new(in_stages));
+    }
     if config.policy == Policy::Cellular {
         checkers.push(Box::new(sessions::Sessions));
     }

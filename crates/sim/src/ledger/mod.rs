@@ -137,7 +137,10 @@ impl Ledger {
                 let limits = limits.map(|(cell, &max)| max.min(cell.rows_max.unwrap_or(max)));
                 self.batch_max = limits.collect();
             }
-            Observation::Refused { .. } | Observation::Settled { .. } | Observation::Drained => {}
+            Observation::Refused { .. }
+            | Observation::InStages { .. }
+            | Observation::Settled { .. }
+            | Observation::Drained => {}
         }
     }
 

@@ -106,7 +106,16 @@ impl<'a> ObservedManager<'a> {
             self.observe(&Observation::Batch { worker, task, cell_type, nodes })?;
         }
         self.ledger.give_slots();
-        Ok(())
+        self.observe_stages()
+    }
+
+    /// Lets the checkers see the batches in stages.
+    fn observe_stages(&mut self) -> Result<(), Broken> {
+        if !self.policy.is_of_rows() {
+            return Ok(());
+        }
+        let batches = self.manager.batches_in_stages();
+        self.observe(&Observation::InStages { batches: &batches })
     }
 
     /// Takes the rows past the end of their runs out of `batches`. Returns the number of these rows.
@@ -151,6 +160,7 @@ impl<'a> ObservedManager<'a> {
 
     /// Lets the checkers compare the manager's own counts with the books, after every happening.
     pub(super) fn settled(&mut self) -> Result<(), Broken> {
+        self.observe_stages()?;
         let cell_types = (0..self.cell_types).map(CellTypeId);
         let statistics: Vec<_> = cell_types.map(|ct| self.manager.statistics(ct)).collect();
         let requests = self.manager.requests();
