@@ -77,4 +77,4 @@ pub use machine::{Cores, Machine, WORKERS_MAX};
 pub use profiles::{ProfileFile, Profiles, identity_in_f32, profile_beside};
 pub use session::Session;
 pub use stream::Stream;
-pub use zeros::rows_of_request;
+pub use zeros::{has_lengths, rows_of_request};

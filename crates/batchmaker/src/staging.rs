@@ -1,8 +1,10 @@
 //! The options of the policy `staged` that follow from a model's profile (DVABatch, sections 7.2 to 7.4).
 
 use batchmaker_manager::{Diversity, Split, Stages, StagingOptions};
-use batchmaker_model::{InputLayout, Model};
+use batchmaker_model::Model;
 use batchmaker_profile::{ModelStages, Piece, preferred_size, times_of};
+
+use crate::zeros::has_lengths;
 
 /// A batch is split where its halves are faster by so many percent. Times that are about linear in the size of a batch differ from
 /// measurement to measurement.
@@ -14,13 +16,7 @@ pub(crate) fn staging_options(
     profile: &ModelStages,
     model: &Model,
 ) -> StagingOptions {
-    settled(given, profile, is_varied(model))
-}
-
-/// Whether requests of a model bring sequences of different lengths.
-fn is_varied(model: &Model) -> bool {
-    let is_open = |layout: &InputLayout| layout.shape(1) != layout.shape(2);
-    model.layouts().iter().any(is_open)
+    settled(given, profile, has_lengths(model))
 }
 
 /// The options that were given, and those that follow from the profile of a model. `is_varied`: whether its requests bring
@@ -28,7 +24,8 @@ fn is_varied(model: &Model) -> bool {
 ///
 /// - The policy: of input diversity for requests of different lengths, else of operator diversity where batches are to be split, else of
 ///   load diversity.
-/// - A batch has as many members as the model prefers; where batches are split, as the stage prefers that prefers the most.
+/// - A batch has as many members as the model prefers, or as short sequences do; where batches are split, as the stage prefers that prefers
+///   the most.
 /// - A batch is stretched behind its first stage if that pays. Two requests end after 3 T' + 2 T in all if the second waits until the first,
 ///   which is done with the first stage, has the rest of the way behind it; after 2 T + 2 T'' if it waits for the other behind the first
 ///   stage (T: the first stage for one, T' and T'': the others for one and for two).
@@ -50,7 +47,8 @@ fn settled(given: StagingOptions, profile: &ModelStages, is_varied: bool) -> Sta
         _ => Diversity::Load,
     });
     let is_of_operators = diversity == Diversity::Operator;
-    let batch_max = if is_of_operators { most } else { preferred_size(&times_of(&pieces)) };
+    let of_whole = || profile.short_batch.or_else(|| preferred_size(&times_of(&pieces)));
+    let batch_max = if is_of_operators { most } else { of_whole() };
     let first_ns = |size| stages.remaining_ns(0, size)?.checked_sub(rest_ns(&stages, size)?);
     let pays = || Some(3 * rest_ns(&stages, 1)? > first_ns(1)? + 2 * rest_ns(&stages, 2)?);
     let is_stretched = !is_of_operators && (given.diversity.is_some() || pays() == Some(true));
@@ -104,6 +102,13 @@ mod tests {
         assert_eq!(text([short, FLAT], true), ":input:batch=8:stretch=50us:split=never");
         let steep = [100, 200, 400, 2_000];
         assert_eq!(text([FLAT, steep], false), ":operator:batch=8:stretch=0:split=10");
+    }
+
+    #[test]
+    fn short_sequences_decide_the_size_of_a_batch() {
+        let profile = ModelStages { short_batch: Some(4), ..profile([LINEAR, LINEAR]) };
+        let text = settled(StagingOptions::default(), &profile, true).to_string();
+        assert_eq!(text, ":input:batch=4:stretch=0:split=never");
     }
 
     #[test]

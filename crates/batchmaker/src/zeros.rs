@@ -27,6 +27,11 @@ pub(crate) fn zeros(model: &Model, length: usize) -> Option<Vec<NamedTensor>> {
     inputs.map(tensor).collect()
 }
 
+/// Whether requests of a model bring sequences of different lengths.
+pub fn has_lengths(model: &Model) -> bool {
+    model.layouts().iter().any(|layout| layout.shape(1) != layout.shape(2))
+}
+
 /// Unfolds a request of zeros: one image, or one sequence of `steps` steps. Returns how many rows of each cell type it has, and its number of
 /// steps, which is another if the model refuses a sequence of `steps`. Returns none for a model whose requests hold texts or trees.
 pub fn rows_of_request(model: &Model, steps: usize) -> Option<(BTreeMap<CellTypeId, u32>, usize)> {

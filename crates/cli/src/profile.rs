@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use batchmaker::{CellType, Precision, Tensor, identity_in_f32, profile_beside};
+use batchmaker::{CellType, Machine, Precision, Tensor, identity_in_f32, profile_beside};
 use batchmaker_bench::{BatchCurve, time_against_throughput};
 use batchmaker_device::{BatchSize, Device, DeviceError};
 
@@ -67,7 +67,10 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         bar.set_message(what);
     };
     let device = machine.device_within(usize::MAX, executor(&args.executor)?)?;
-    let slicer = Slicer { subject: &subject, device: &device, steps: args.steps };
+    // Under load, no other worker has a core to lend.
+    let worker = Machine { workers: 1, ..machine };
+    let alone = worker.device_within(usize::MAX, executor(&args.executor)?)?;
+    let slicer = Slicer { subject: &subject, device: &alone, steps: args.steps };
     if args.stages.is_some_and(|count| count > 1) {
         slicer.check()?;
     }

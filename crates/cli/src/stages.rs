@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use batchmaker::{Loaded, Model, StageStarts, rows_of_request};
+use batchmaker::{Loaded, Model, StageStarts, has_lengths, rows_of_request};
 use batchmaker_device::Device;
 use batchmaker_profile::{
     MeasureError, ModelStages, Piece, PieceCells, measure_pieces, preferred_size, slice, times_of,
@@ -75,9 +75,26 @@ impl Slicer<'_> {
             None => self.choose(&pieces, &mut tell)?,
         };
         tell(format!("{} stages", starts.len() + 1));
-        let cells = self.cut_at(starts)?;
-        let stages = self.measure(&cells, &SIZES, LONGEST)?;
-        Ok(Some(ModelStages::of(&stages)))
+        let cells = self.cut_at(starts.clone())?;
+        let stages = ModelStages::of(&self.measure(&cells, &SIZES, LONGEST)?);
+        let short_batch = self.short_batch(starts, &mut tell)?;
+        Ok(Some(ModelStages { short_batch, ..stages }))
+    }
+
+    /// The preferred size of batches of short sequences; none where all requests are alike.
+    fn short_batch(
+        &self,
+        starts: Vec<String>,
+        tell: &mut impl FnMut(String),
+    ) -> anyhow::Result<Option<u32>> {
+        let short = Self { steps: Some((self.steps.unwrap_or(STEPS) / 4).max(1)), ..*self };
+        let loaded = short.subject.load_in_stages(StageStarts::Named(starts))?.loaded;
+        let model = only_model(&loaded.models, self.subject.path())?;
+        let cells = short.cells(&loaded, model).filter(|cut| cut.steps == short.steps);
+        let Some(cells) = cells.filter(|_| has_lengths(model)) else { return Ok(None) };
+        tell("batches of short sequences".to_owned());
+        let pieces = short.measure(&cells, &SIZES, LONGEST)?;
+        Ok(preferred_size(&times_of(&pieces)))
     }
 
     /// The starts of as many stages as take no longer than the whole, for one request and for a batch of the size that the model

@@ -251,7 +251,7 @@ mod tests {
         let mut profile = Profile::new(Machine::of(&device));
         let cells = [("lstm".to_owned(), cell)].into();
         let times = [20.5, 30.25].map(|us| vec![Point::measured(1, us, None)]).to_vec();
-        let stages = ModelStages { starts: vec!["conv".to_owned()], times };
+        let stages = ModelStages { starts: vec!["conv".to_owned()], times, short_batch: Some(4) };
         let of_model = ModelProfile { threads: 2, cells, stages: Some(stages) };
         profile.models.insert("m".to_owned(), of_model.clone());
         let folder = std::env::temp_dir().join(format!("profile-{}", std::process::id()));

@@ -17,6 +17,10 @@ pub struct ModelStages {
     pub starts: Vec<String>,
     /// For each stage, sizes of batches, in requests, ascending, with the time that each takes.
     pub times: Vec<Vec<Point>>,
+    /// The preferred size of batches of sequences of a quarter of the length that the times are of, where lengths differ: short sequences
+    /// need others the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub short_batch: Option<u32>,
 }
 
 impl ModelStages {
@@ -27,6 +31,7 @@ impl ModelStages {
         Self {
             starts: stages.iter().skip(1).map(|stage| stage.start.clone()).collect(),
             times: stages.iter().map(|stage| stage.times.iter().map(point).collect()).collect(),
+            short_batch: None,
         }
     }
 
@@ -38,6 +43,9 @@ impl ModelStages {
         }
         if self.times.iter().any(Vec::is_empty) {
             return Err("one without times".to_owned());
+        }
+        if self.short_batch == Some(0) {
+            return Err("batches of none".to_owned());
         }
         self.times.iter().try_for_each(|points| check_points(points))
     }
@@ -85,6 +93,9 @@ impl ModelStages {
             text += &format!("  {:>12}", preferred(piece));
         }
         text.push('\n');
+        if let Some(size) = self.short_batch {
+            text += &format!("  sequences of a quarter of the length prefer batches of {size}\n");
+        }
         text
     }
 }
