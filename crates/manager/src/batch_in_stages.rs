@@ -15,4 +15,6 @@ pub struct BatchInStages {
     pub members: Vec<RequestId>,
     /// The paper's statusmap: for each stage, how many of its members have completed it. They are the first ones.
     pub completed: Vec<u32>,
+    /// For each stage, how many of its members were handed to it, to run there once its executor is free. They are the first ones.
+    pub handed: Vec<u32>,
 }

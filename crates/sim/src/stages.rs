@@ -94,13 +94,15 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
 
 /// Draws the policy's numbers.
 pub(crate) fn staging(rng: &mut Rng) -> Staging {
-    let mut time_ns =
-        |percent| if rng.chance(percent) { rng.log_within(1_000..=5_000_000) } else { 0 };
-    let (window_ns, stretch_ns) = (time_ns(50), time_ns(70));
+    let mut time_ns = |percent, max_ns| {
+        if rng.chance(percent) { rng.log_within(1_000..=max_ns) } else { 0 }
+    };
+    // Batches of long sequences take some tenths of a second.
+    let (window_ns, stretch_ns) = (time_ns(50, 5_000_000), time_ns(70, 1_000_000_000));
     Staging {
         pairs: rng.within(1..=4) as u32,
         pipelines: *rng.pick(&[None, Some(1), Some(1), Some(2)]),
-        batch_max: rng.log_within(1..=64) as u32,
+        batch_max: rng.log_within(1..=200) as u32,
         active_max: if rng.chance(50) { u32::MAX } else { rng.log_within(1..=100) as u32 },
         window_ns,
         stretch_ns,

@@ -170,6 +170,7 @@ impl BatchTable {
             created_ns: row.created_ns,
             members: row.members.clone(),
             completed: row.completed.clone(),
+            handed: row.handed.clone(),
         })
     }
 

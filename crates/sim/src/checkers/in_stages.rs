@@ -1,6 +1,6 @@
 //! Batches in stages (DVABatch, sections 5 and 6). A batch has no more members than it may have, nor have all together. Only the newest batch
-//! of a pipeline is stretched, none that will be split, and none that came of a split. No member goes on to a stage before all of its batch have
-//! completed the stages before. A stage of a pipeline is on one worker at a time. A batch is split into batches that have its members.
+//! of a pipeline is stretched, none that will be split, and none that came of a split. Members are handed to a stage when all of their batch have completed the
+//! stage before, and run there then. A stage of a pipeline is on one worker at a time. A batch is split into batches that have its members.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,6 +22,8 @@ pub(crate) struct InStages {
     submitted: Vec<Submitted>,
     /// The latest stage that each request in flight has begun.
     begun: BTreeMap<RequestId, usize>,
+    /// When the newest batch of each pipeline was made.
+    newest_ns: BTreeMap<usize, u64>,
     /// For each worker, where its tasks in flight are.
     in_flight: Vec<VecDeque<StageOf>>,
 }
@@ -52,6 +54,7 @@ impl InStages {
             split: BTreeSet::new(),
             submitted: Vec::new(),
             begun: BTreeMap::new(),
+            newest_ns: BTreeMap::new(),
             in_flight: vec![VecDeque::new(); usize::from(config.workers)],
         })
     }
@@ -81,9 +84,9 @@ impl InStages {
         if self.split.contains(&key) {
             return Err(format!("{before:?} came of a split, and was stretched"));
         }
-        let mut others = self.batches.values().filter(|other| other.pipeline == before.pipeline);
-        if let Some(newer) = others.find(|other| other.created_ns > before.created_ns) {
-            return Err(format!("{before:?} was stretched, though {newer:?} is newer"));
+        let newest_ns = self.newest_ns.get(&before.pipeline).copied().unwrap_or(0);
+        if newest_ns > before.created_ns {
+            return Err(format!("{before:?} was stretched, though one of {newest_ns} ns is newer"));
         }
         let size = before.members.len() as u32;
         let is_split = |stage, margin| self.stages.split(stage, size, margin).len() > 1;
@@ -92,6 +95,20 @@ impl InStages {
             Some(stage) => Err(format!("{before:?} was stretched, and is split before {stage}")),
             None => Ok(()),
         }
+    }
+
+    /// Checks that what was handed to a stage is all of the batch as it was, and has completed the stage before.
+    fn check_handed(before: &BatchInStages, now: &BatchInStages) -> Result<(), String> {
+        let all = before.members.len() as u32;
+        for stage in 1..now.handed.len() {
+            let (handed, completed) = (now.handed[stage], now.completed[stage - 1]);
+            if handed > before.handed[stage] && (handed != completed || handed < all) {
+                return Err(format!(
+                    "handed to stage {stage} before all: {before:?}, then {now:?}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Notes which batches came of a split.
@@ -124,15 +141,12 @@ impl InStages {
         };
         for request in &task.requests {
             let batch = batch_of(request)?;
-            let begun = self.begun.get(request).copied();
-            if begun.is_some_and(|begun| begun > stage) {
+            if self.begun.insert(*request, stage).is_some_and(|begun| begun > stage) {
                 return Err(format!("{request:?} is at stage {stage} again"));
             }
-            self.begun.insert(*request, stage);
-            let is_first = begun.is_none_or(|begun| begun < stage);
-            let all = batch.members.len() as u32;
-            if is_first && batch.completed[..stage].iter().any(|&completed| completed < all) {
-                return Err(format!("{request:?} goes on to stage {stage} before all: {batch:?}"));
+            let place = batch.members.iter().position(|member| member == request);
+            if place.is_none_or(|place| place as u32 >= batch.handed[stage]) {
+                return Err(format!("{request:?} was not handed to stage {stage}: {batch:?}"));
             }
         }
         let Some(first) = task.requests.first() else { return Ok(()) };
@@ -151,15 +165,19 @@ impl InStages {
     fn check_batches(&mut self, batches: &[BatchInStages]) -> Result<(), String> {
         self.check_sizes(batches)?;
         for batch in batches {
-            if let Some(before) = self.batches.get(&key(batch))
-                && batch.members.len() > before.members.len()
-            {
+            let Some(before) = self.batches.get(&key(batch)) else { continue };
+            Self::check_handed(before, batch)?;
+            if batch.members.len() > before.members.len() {
                 self.check_stretched(before)?;
             }
         }
         self.note_splits(batches)?;
         for task in std::mem::take(&mut self.submitted) {
             self.check_submitted(&task, batches)?;
+        }
+        for batch in batches {
+            let newest_ns = self.newest_ns.entry(batch.pipeline).or_default();
+            *newest_ns = batch.created_ns.max(*newest_ns);
         }
         self.batches = batches.iter().map(|batch| (key(batch), batch.clone())).collect();
         Ok(())
@@ -213,9 +231,12 @@ mod tests {
         harness
     }
 
+    /// A batch whose members were all handed to the first stage, and those that completed it to the second.
     fn batch(number: u64, created_ns: u64, members: &[u32], completed: [u32; 2]) -> BatchInStages {
+        let handed = vec![members.len() as u32, completed[0]];
         let members = members.iter().map(|&request| nodes(request, 0, 0).request).collect();
-        BatchInStages { pipeline: 0, number, created_ns, members, completed: completed.into() }
+        let completed = completed.into();
+        BatchInStages { pipeline: 0, number, created_ns, members, completed, handed }
     }
 
     #[test]
@@ -249,11 +270,39 @@ mod tests {
     fn going_on_before_all_have_caught_up_is_found() {
         let mut harness = harness();
         harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
-        harness.in_stages(&[batch(1, 0, &[0], [0, 0])]).unwrap();
+        harness.in_stages(&[batch(1, 0, &[0, 1], [0, 0])]).unwrap();
         harness.complete(0).unwrap();
         harness.task(0, 1, &[&[nodes(0, 1, 0)]]).unwrap();
         let error = harness.in_stages(&[batch(1, 0, &[0, 1], [1, 0])]).unwrap_err();
         assert!(error.contains("before all"), "{error}");
+    }
+
+    #[test]
+    fn running_what_was_not_handed_on_is_found() {
+        let mut harness = harness();
+        let both = batch(1, 0, &[0, 1], [0, 0]);
+        harness.in_stages(&[both.clone()]).unwrap();
+        harness.task(0, 1, &[&[nodes(1, 1, 0)]]).unwrap();
+        let error = harness.in_stages(&[both]).unwrap_err();
+        assert!(error.contains("was not handed"), "{error}");
+    }
+
+    /// Members that were handed to a stage may wait there while others are added, and run before these.
+    #[test]
+    fn a_batch_may_be_stretched_while_members_wait_for_a_stage() {
+        let mut harness = harness();
+        harness.in_stages(&[batch(1, 0, &[0], [1, 0])]).unwrap();
+        harness.task(0, 1, &[&[nodes(0, 1, 0)]]).unwrap();
+        harness.in_stages(&[batch(1, 0, &[0, 1], [1, 0])]).unwrap();
+    }
+
+    #[test]
+    fn stretching_an_older_batch_is_found_when_the_newest_has_ended() {
+        let mut harness = harness();
+        harness.in_stages(&[batch(1, 0, &[0], [0, 0]), batch(2, 5, &[1], [0, 0])]).unwrap();
+        harness.in_stages(&[batch(1, 0, &[0], [0, 0])]).unwrap();
+        let error = harness.in_stages(&[batch(1, 0, &[0, 2], [0, 0])]).unwrap_err();
+        assert!(error.contains("is newer"), "{error}");
     }
 
     #[test]
