@@ -262,7 +262,7 @@ impl EngineBuilder {
         let mut config = self.config;
         let mut loaded = load(self.sources, &self.cells, &config, &choice)?;
         loaded.configure_stages(&mut config);
-        let machine = cores.machine(&loaded.registry);
+        let machine = cores.machine(&loaded.registry, &self.executor);
         loaded.profiles.note_threads(&loaded.registry, machine.threads_per_worker);
         let fairness = self.fairness.for_models(&loaded.models)?;
         let max_memory_bytes = self.max_memory_bytes.unwrap_or_else(|| available_bytes() / 2);

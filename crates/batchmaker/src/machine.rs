@@ -68,14 +68,16 @@ impl Cores {
         Machine { workers: 1, threads_per_worker: 1, isa: self.isa }.device()
     }
 
-    /// Divides the cores among workers, by the sizes of the loaded models' cells.
-    pub fn machine(self, cells: &CellRegistry) -> Machine {
+    /// Divides the cores among workers, by the sizes of the loaded models' cells that run step by step, or of all if `executor` takes a copy
+    /// of their weights for each worker.
+    pub fn machine(self, cells: &CellRegistry, executor: &Executor) -> Machine {
         let mut of_models: BTreeMap<ModelId, usize> = BTreeMap::new();
         let mut is_small = true;
         let is_stepped = |cell: &&CellType| {
             !cell.cell.states.is_empty() || matches!(cell.cell.body, CellBody::Tree(_))
         };
-        for cell in cells.cell_types().iter().filter(is_stepped) {
+        let counts = |cell: &&CellType| is_stepped(cell) || !matches!(executor, Executor::Own);
+        for cell in cells.cell_types().iter().filter(counts) {
             let weights = cell.cell.weight_bytes();
             is_small &= weights <= CELL_OF_ONE_CORE_BYTES;
             for rank in &cell.priorities {

@@ -36,8 +36,12 @@ fn settled(given: StagingOptions, profile: &ModelStages, is_varied: bool) -> Sta
     let stages = Stages::new(Vec::new(), times);
     let preferred = |piece: &Piece| preferred_size(&piece.times);
     let most = pieces.iter().filter_map(preferred).max();
+    let margin = match given.split {
+        Some(Split::Margin(percent)) => percent,
+        _ => SPLIT_MARGIN_PERCENT,
+    };
     let is_split = |size: u32| {
-        let parts = |stage| stages.split(stage, size, SPLIT_MARGIN_PERCENT).len();
+        let parts = |stage| stages.split(stage, size, margin).len();
         (1..stages.count()).any(|stage| parts(stage) > 1)
     };
     let may_split = given.split != Some(Split::Never);
@@ -47,21 +51,18 @@ fn settled(given: StagingOptions, profile: &ModelStages, is_varied: bool) -> Sta
         _ => Diversity::Load,
     });
     let is_of_operators = diversity == Diversity::Operator;
-    let of_whole = || profile.short_batch.or_else(|| preferred_size(&times_of(&pieces)));
-    let batch_max = if is_of_operators { most } else { of_whole() };
+    let of_whole = preferred_size(&times_of(&pieces));
+    let batch_max = if is_of_operators { most } else { profile.short_batch.or(of_whole) };
     let first_ns = |size| stages.remaining_ns(0, size)?.checked_sub(rest_ns(&stages, size)?);
     let pays = || Some(3 * rest_ns(&stages, 1)? > first_ns(1)? + 2 * rest_ns(&stages, 2)?);
     let is_stretched = !is_of_operators && (given.diversity.is_some() || pays() == Some(true));
-    let members = given.batch_max.or(batch_max).unwrap_or(1);
+    // The times are not of short sequences.
+    let members = given.batch_max.or(of_whole).unwrap_or(1);
     given.or(StagingOptions {
         diversity: Some(diversity),
         batch_max,
         stretch_ns: Some(first_ns(members).filter(|_| is_stretched).unwrap_or(0)),
-        split: Some(if is_of_operators {
-            Split::Margin(SPLIT_MARGIN_PERCENT)
-        } else {
-            Split::Never
-        }),
+        split: Some(if is_of_operators { Split::Margin(margin) } else { Split::Never }),
         ..StagingOptions::default()
     })
 }
@@ -106,9 +107,16 @@ mod tests {
 
     #[test]
     fn short_sequences_decide_the_size_of_a_batch() {
-        let profile = ModelStages { short_batch: Some(4), ..profile([LINEAR, LINEAR]) };
+        let profile = profile_of_short(4, [LINEAR, LINEAR]);
         let text = settled(StagingOptions::default(), &profile, true).to_string();
         assert_eq!(text, ":input:batch=4:stretch=0:split=never");
+        let times = profile_of_short(2, [[50, 50, 50, 400], FLAT]);
+        let text = settled(StagingOptions::default(), &times, true).to_string();
+        assert_eq!(text, ":input:batch=2:stretch=50us:split=never", "times are of long sequences");
+    }
+
+    fn profile_of_short(size: u32, stages: [[u64; 4]; 2]) -> ModelStages {
+        ModelStages { short_batch: Some(size), ..profile(stages) }
     }
 
     #[test]

@@ -261,7 +261,7 @@ Policies:
   staged[:OPTION…]      of a model without recurrence: batches go through the stages that `profile`
                         cut it into, between which requests are added to them or they are split. What
                         is not given follows from the profile: input, operator or load for the policy,
-                        batch=N the most requests of a batch, active=N of all batches (any),
+                        batch=N the most requests of a batch, active=N of all batches (no bound),
                         pairs=N the batches that a stage may run ahead (2), pipelines=N the batches
                         that a stage may run at a time (one for each worker), window=TIME to wait for others, stretch=TIME after which nobody is added to a batch (0: nobody is),
                         split=PERCENT by which halves must be faster than a whole, or split=never
@@ -464,7 +464,7 @@ fn rate(text: &str) -> Result<f64, String> {
 #[derive(Debug, Args)]
 pub(crate) struct MachineArgs {
     /// Workers; each runs batches of its own [default: one a core, or one of all cores where the
-    /// weights of a cell exceed 16 MiB, or a model's 24 MiB]
+    /// weights of a cell that runs step by step exceed 16 MiB, or a model's 24 MiB]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(WORKERS_MAX)))]
     pub(crate) workers: Option<u16>,
 

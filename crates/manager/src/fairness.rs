@@ -9,7 +9,7 @@
 //! | aging | the level of a request in the queues | client priorities |
 //! | large requests | the place within a level | requests of different sizes |
 //!
-//! Shares hold under all policies, aging under all but that of stages. The other rules order queues and cell types, which closed batches
+//! Shares hold under all policies that serve several models, aging under all but [`crate::Policy::Staged`] and [`crate::Policy::Delayed`]. The other rules order queues and cell types, which closed batches
 //! do not have: they are for [`crate::Policy::Cellular`] alone.
 
 /// The rules that keep a request, a cell type or a model from waiting for others for ever.

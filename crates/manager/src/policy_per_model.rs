@@ -98,7 +98,14 @@ impl PolicyPerModel {
             models[model.index()].policy = policies.len();
             policies.push(at_work(batching));
         }
-        let shares = Shares::equal(policies.len(), fairness.credit_ns);
+        // The credit is time for weight as well: nobody has more of it than it says.
+        let of_common: u32 = (0..weights.len())
+            .filter(|&model| of(&models, model) == COMMON)
+            .map(|model| weights[model])
+            .sum();
+        let of_others = models.iter().filter(|model| model.policy != COMMON);
+        let most = of_others.map(|model| model.weight).chain([of_common, 1]).max().unwrap_or(1);
+        let shares = Shares::equal(policies.len(), fairness.credit_ns / u64::from(most));
         Self {
             now: 0,
             lookahead: config.lookahead as usize,
@@ -237,6 +244,11 @@ fn share_of(policy: usize) -> ModelId {
     ModelId(policy as u32)
 }
 
+/// The policy of a model.
+fn of(models: &[ModelEntry], model: usize) -> usize {
+    models.get(model).map_or(COMMON, |model| model.policy)
+}
+
 fn make_room(models: &mut Vec<ModelEntry>, model: ModelId, weights: &[u32]) {
     for of in models.len()..=model.index() {
         let weight = weights.get(of).copied().unwrap_or(1);
@@ -334,7 +346,7 @@ impl Batching for PolicyPerModel {
     }
 
     fn worker_ns(&self, model: ModelId) -> Option<u64> {
-        match self.models.get(model.index()).map_or(COMMON, |of| of.policy) {
+        match of(&self.models, model.index()) {
             COMMON => self.policies[COMMON].batching.worker_ns(model),
             own => Some(self.policies[own].worker_ns),
         }

@@ -281,7 +281,7 @@ mod tests {
     fn running_what_was_not_handed_on_is_found() {
         let mut harness = harness();
         let both = batch(1, 0, &[0, 1], [0, 0]);
-        harness.in_stages(&[both.clone()]).unwrap();
+        harness.in_stages(std::slice::from_ref(&both)).unwrap();
         harness.task(0, 1, &[&[nodes(1, 1, 0)]]).unwrap();
         let error = harness.in_stages(&[both]).unwrap_err();
         assert!(error.contains("was not handed"), "{error}");
