@@ -4,6 +4,8 @@ The batchers run in this process, without a wire: padded to the longest of a bat
 sorted by length (bucketed, when all of them wait), on one session of all cores or on a session a core. The model takes
 `input_ids` and `attention_mask`, and has a pooled output. Needs numpy, onnxruntime and tokenizers.
 
+Under the policy `staged`, the model has the stages of the `profile.json` beside it: run `batchmaker profile` first.
+
 examples:
   python sentence_encoder.py paraphrase-MiniLM-L3-v2.onnx --tokenizer tokenizer.json --sentences train.en --output 461
   python sentence_encoder.py encoder.onnx --tokenizer tokenizer.json --sentences dev.txt --output embedding \\

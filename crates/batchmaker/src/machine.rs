@@ -5,7 +5,7 @@ use std::thread::available_parallelism;
 
 use batchmaker_cpu::{CpuConfig, CpuDevice, Executor, InputProjection, Isa};
 use batchmaker_device::DeviceError;
-use batchmaker_graph::{CellBody, CellRegistry, CellType, ModelId};
+use batchmaker_graph::{CellRegistry, CellType, ModelId};
 
 use crate::error::BuildError;
 
@@ -73,10 +73,8 @@ impl Cores {
     pub fn machine(self, cells: &CellRegistry, executor: &Executor) -> Machine {
         let mut of_models: BTreeMap<ModelId, usize> = BTreeMap::new();
         let mut is_small = true;
-        let is_stepped = |cell: &&CellType| {
-            !cell.cell.states.is_empty() || matches!(cell.cell.body, CellBody::Tree(_))
-        };
-        let counts = |cell: &&CellType| is_stepped(cell) || !matches!(executor, Executor::Own);
+        let has_copies = !matches!(executor, Executor::Own);
+        let counts = |cell: &&CellType| cell.is_stepped() || has_copies;
         for cell in cells.cell_types().iter().filter(counts) {
             let weights = cell.cell.weight_bytes();
             is_small &= weights <= CELL_OF_ONE_CORE_BYTES;

@@ -263,7 +263,8 @@ Policies:
                         is not given follows from the profile: input, operator or load for the policy,
                         batch=N the most requests of a batch, active=N of all batches (no bound),
                         pairs=N the batches that a stage may run ahead (2), pipelines=N the batches
-                        that a stage may run at a time (one for each worker), window=TIME to wait for others, stretch=TIME after which nobody is added to a batch (0: nobody is),
+                        that a stage may run at a time (one for each worker), window=TIME to wait for
+                        others, stretch=TIME after which nobody is added to a batch (0: nobody is),
                         split=PERCENT by which halves must be faster than a whole, or split=never
   zero[:batch=N]        of a model without recurrence: those that wait, up to N (64), share a batch from
                         its start to its end

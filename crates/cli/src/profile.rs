@@ -10,8 +10,8 @@ use batchmaker_device::{BatchSize, Device, DeviceError};
 
 use batchmaker_profile::{
     CellProfile, Difference, GoOn, MeasureError, ModelProfile, ModelStages, Profile, cell_curve,
-    difference, in_precision, is_stepped, operator_table, precisions_of, profile_table,
-    takes_sequences, times_of,
+    difference, in_precision, operator_table, precisions_of, profile_table, takes_sequences,
+    times_of,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -198,7 +198,7 @@ impl Measured<'_> {
                 }
             }
             let (identity, precision) = (identity_in_f32(cell), Precision::F32.to_string());
-            let cell = CellProfile { identity, is_stepped: is_stepped(cell), precision, curves };
+            let cell = CellProfile { identity, is_stepped: cell.is_stepped(), precision, curves };
             profile.cells.insert(name.clone(), cell);
         }
         Ok(profile)

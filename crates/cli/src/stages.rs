@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// Numbers of stages to choose from.
 const COUNTS: [usize; 5] = [2, 3, 4, 6, 8];
 
-/// A number of stages is chosen by so many measurements of the cut model and of the whole, in turns.
+/// For each number of stages, the cut model and the whole are measured this many times, in turns.
 const TURNS: usize = 3;
 
 /// Stages are chosen only if a batch takes at most this many times as long in all of them as in the whole model.

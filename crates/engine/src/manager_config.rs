@@ -1,7 +1,7 @@
 //! Gives the device the cell types, and configures the manager for the device.
 
 use batchmaker_device::{Capabilities, Device, DeviceError};
-use batchmaker_graph::{CellBody, CellRegistry, CellType, CellTypeId, ModelId};
+use batchmaker_graph::{CellRegistry, CellType, CellTypeId, ModelId};
 use batchmaker_manager::{Config, Policy, StagedModel, Stages};
 
 use crate::config::EngineConfig;
@@ -125,11 +125,8 @@ fn stages(registry: &CellRegistry, model: ModelId, times: &[Vec<(u32, u64)>]) ->
 
 /// Checks that all cells of a model are row-wise.
 fn check_rows(registry: &CellRegistry, model: ModelId) -> Result<(), String> {
-    let is_recurrent = |cell: &CellType| {
-        !cell.cell.states.is_empty() || matches!(cell.cell.body, CellBody::Tree(_))
-    };
     let mut cells = registry.cell_types().iter();
-    match cells.find(|cell| is_of(cell, model) && is_recurrent(cell)) {
+    match cells.find(|cell| is_of(cell, model) && cell.is_stepped()) {
         Some(cell) => Err(format!("it has recurrence, `{}` runs step by step", cell.name)),
         None => Ok(()),
     }

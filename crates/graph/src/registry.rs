@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::{Cell, CellIdentity, CellTypeId, ModelId};
+use crate::{Cell, CellBody, CellIdentity, CellTypeId, ModelId};
 
 /// A cell's rank within one model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,13 @@ pub struct CellType {
     pub max_batch_size: u32,
     /// The models that use it.
     pub priorities: Vec<ModelPriority>,
+}
+
+impl CellType {
+    /// Whether requests go through it step by step: chains, and nodes of trees.
+    pub fn is_stepped(&self) -> bool {
+        !self.cell.states.is_empty() || matches!(self.cell.body, CellBody::Tree(_))
+    }
 }
 
 /// The cell types of all loaded models.

@@ -85,7 +85,7 @@ impl Shares {
         Self { weights, models, system_time: 0, choices: 0, credit_ns, spare }
     }
 
-    /// Equal shares for so many models, all of which may have requests.
+    /// Equal shares of a number of models, all of which may have requests.
     pub(crate) fn equal(models: usize, credit_ns: u64) -> Self {
         let mut shares = Self::new(&vec![1; models], credit_ns);
         shares.models.resize_with(models, ModelShare::default);

@@ -106,7 +106,7 @@ impl FromStr for Delay {
     }
 }
 
-/// The options of [`crate::Policy::Staged`] that are settled. What is not is left to whoever knows the model's profile, or else as in
+/// The options of [`crate::Policy::Staged`]. Those that are none are chosen by whoever knows the model's profile; without one, they are those of
 /// [`Staging::default`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StagingOptions {
@@ -144,7 +144,7 @@ pub enum Diversity {
 pub enum Split {
     /// Not at all.
     Never,
-    /// Where its halves are faster by so many percent.
+    /// If its halves, one after the other, are faster than the whole by this percentage.
     Margin(u32),
 }
 

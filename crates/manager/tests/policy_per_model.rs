@@ -25,7 +25,7 @@ fn manager(lookahead: u32, weights: [u32; 2]) -> Manager {
     Manager::new(config_of([64; 3], lookahead, weights))
 }
 
-/// The same with batches of up to so many rows.
+/// The configuration of such a manager. `limits` are the most rows of a batch of each cell type.
 fn config_of(limits: [u32; 3], lookahead: u32, weights: [u32; 2]) -> Config {
     let staged = StagedModel {
         model: STAGED,

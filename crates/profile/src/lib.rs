@@ -33,9 +33,7 @@ pub use error::{Difference, difference};
 pub use file::{CellProfile, FileError, ModelProfile, Profile};
 pub use goal::{Choice, Goal};
 pub use machine::Machine;
-pub use measure::{
-    GoOn, MeasureError, cell_curve, in_precision, is_stepped, precisions_of, takes_sequences,
-};
+pub use measure::{GoOn, MeasureError, cell_curve, in_precision, precisions_of, takes_sequences};
 pub use operators::operator_table;
 pub use slicing::{Piece, preferred_size, slice, times_of};
 pub use stages::{ModelStages, PieceCells, measure_pieces};

@@ -34,11 +34,6 @@ pub fn precisions_of(cell: &CellType) -> &'static [Precision] {
     if cell.cell.has_precisions() { &Precision::ALL } else { &[Precision::F32] }
 }
 
-/// Whether requests go through a cell step by step: chains, and nodes of trees.
-pub fn is_stepped(cell: &CellType) -> bool {
-    !cell.cell.states.is_empty() || matches!(cell.cell.body, CellBody::Tree(_))
-}
-
 /// A cell in another precision, where it has one to choose.
 pub fn in_precision(cell: &CellType, precision: Precision) -> CellType {
     let in_precision = (*cell.cell).clone().in_precision(precision);

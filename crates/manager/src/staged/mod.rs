@@ -297,7 +297,7 @@ impl Staged {
         })
     }
 
-    /// What runs at a stage.
+    /// The part of a batch that runs at a stage, if there is one.
     fn at(&mut self, of: StageOf) -> &mut Option<Running> {
         &mut self.running[of.pipeline][of.stage]
     }
