@@ -1,8 +1,10 @@
 //! The engine's table of requests in flight: ids, and what their end needs.
 
 use batchmaker_device::Read;
-use batchmaker_graph::{EndOfSequence, RequestId, RunIndex, SessionId, TensorData};
-use batchmaker_manager::{Failure, Outcome};
+use batchmaker_graph::{
+    Decision, DecisionIndex, EndOfSequence, RequestId, RunIndex, SessionId, TensorData,
+};
+use batchmaker_manager::{Event, Failure, Outcome, Undecided};
 
 use std::sync::Arc;
 
@@ -28,6 +30,8 @@ struct Entry {
     responder: Responder,
     /// Reads of its values that workers were asked for and that have not arrived.
     reads: u32,
+    /// Those of them that are of decisions.
+    decisions: Vec<(Read, DecisionIndex)>,
     /// The outcome, once the request has ended: it is answered when nothing is being read any more.
     end: Option<(Outcome, RequestTimes)>,
     values: Vec<TensorData>,
@@ -42,6 +46,25 @@ pub(crate) enum Due {
     Read(Read),
     /// It is to be retired and answered.
     Answer(RequestId),
+}
+
+/// What follows from values that were read.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) due: Due,
+    /// What the manager is to learn.
+    pub(crate) decided: Option<Event>,
+}
+
+impl From<Due> for Arrived {
+    fn from(due: Due) -> Self {
+        Self { due, decided: None }
+    }
+}
+
+/// The truth value in the row of a decision.
+fn is_true(data: &[TensorData]) -> bool {
+    matches!(data, [TensorData::Bool(truth)] if truth[..] == [true])
 }
 
 impl Due {
@@ -70,8 +93,8 @@ impl RequestTable {
         if responder.streamed.is_some() {
             self.streamed.push(id);
         }
-        let (reads, end, values) = (0, None, Vec::new());
-        self.entries[index as usize] = Some(Entry { responder, reads, end, values });
+        let (reads, decisions, end, values) = (0, Vec::new(), None, Vec::new());
+        self.entries[index as usize] = Some(Entry { responder, reads, decisions, end, values });
         Some(id)
     }
 
@@ -97,6 +120,19 @@ impl RequestTable {
         }
     }
 
+    /// The read of a decision, unless its request has ended.
+    pub(crate) fn ask_for_decision(&mut self, undecided: Undecided) -> Option<Read> {
+        let Undecided { request, index, decision: Decision { value, row, .. } } = undecided;
+        let entry = self.entry(request);
+        if entry.end.is_some() {
+            return None;
+        }
+        let read = Read::Rows { request, values: Arc::from([value]), rows: row..row + 1 };
+        entry.reads += 1;
+        entry.decisions.push((read.clone(), index));
+        Some(read)
+    }
+
     /// Records the outcome of a request.
     pub(crate) fn end(&mut self, request: RequestId, outcome: Outcome, times: RequestTimes) -> Due {
         let entry = self.entry(request);
@@ -105,10 +141,21 @@ impl RequestTable {
     }
 
     /// Takes the values that were read of a request, or the reason why they could not be.
-    pub(crate) fn arrived(&mut self, read: Read, data: Result<Vec<TensorData>, Arc<str>>) -> Due {
-        let Some(request) = read.request() else { return Due::Nothing };
+    pub(crate) fn arrived(
+        &mut self,
+        read: Read,
+        data: Result<Vec<TensorData>, Arc<str>>,
+    ) -> Arrived {
+        let Some(request) = read.request() else { return Arrived::from(Due::Nothing) };
         let entry = self.entry(request);
         entry.reads -= 1;
+        if let Some(at) = entry.decisions.iter().position(|(asked, _)| *asked == read) {
+            let (_, decision) = entry.decisions.swap_remove(at);
+            let outcome = data.map(|data| is_true(&data));
+            let decided =
+                entry.end.is_none().then_some(Event::Decided { request, decision, outcome });
+            return Arrived { due: entry.due(request, false), decided };
+        }
         let has_outputs = matches!(read, Read::Outputs { .. });
         match (read, data) {
             (Read::Rows { rows, .. }, Ok(data)) => {
@@ -131,7 +178,7 @@ impl RequestTable {
             }
             (Read::State(_), Ok(_)) => unreachable!("a state is no request's"),
         }
-        entry.due(request, has_outputs)
+        Arrived::from(entry.due(request, has_outputs))
     }
 
     /// Leaves reads to other workers.

@@ -14,7 +14,7 @@ use batchmaker_manager::{Event, Failure, Finished, Manager, Outcome};
 use crate::idle_polling::IdlePolling;
 use crate::lock::lock;
 use crate::reply::RequestTimes;
-use crate::request_table::RequestTable;
+use crate::request_table::{Arrived, RequestTable};
 use crate::responder::Ended;
 use crate::shared::Shared;
 use crate::statistics::Turn;
@@ -49,6 +49,8 @@ struct Worker<'a> {
     outstanding: VecDeque<Read>,
     /// Requests to answer.
     answers: Vec<RequestId>,
+    /// Decisions that were read, of which the manager was not notified.
+    decided: Vec<Event>,
     ended: Vec<Ended>,
     /// Whether tasks are in flight.
     is_busy: bool,
@@ -71,6 +73,7 @@ impl<'a> Worker<'a> {
             reads: Vec::new(),
             outstanding: VecDeque::new(),
             answers: Vec::new(),
+            decided: Vec::new(),
             ended: Vec::new(),
             is_busy: false,
             turns_seen: 0,
@@ -134,15 +137,16 @@ impl<'a> Worker<'a> {
                     let position = self.outstanding.iter().position(|asked| *asked == read);
                     self.outstanding.remove(position.expect("what arrives was asked for"));
                     let requests = requests.get_or_insert_with(|| lock(&self.shared.requests));
-                    let due = requests.arrived(read, data);
+                    let Arrived { due, decided } = requests.arrived(read, data);
                     due.sort_into(&mut self.reads, &mut self.answers);
+                    self.decided.extend(decided);
                 }
                 // What came meanwhile need not wait for the end of a long task.
                 Completion::Part { .. } => has_news = true,
                 news => self.news.push(news),
             }
         }
-        has_news || !self.news.is_empty()
+        has_news || !self.news.is_empty() || !self.decided.is_empty()
     }
 
     /// One turn under the manager's lock.
@@ -156,6 +160,7 @@ impl<'a> Worker<'a> {
         let now_ns = shared.inbox.now_ns();
         let has_news = !self.news.is_empty();
         let lost_queue = self.report(&mut manager, now_ns);
+        self.decided.drain(..).for_each(|event| manager.handle(now_ns, event));
         manager.advance(now_ns);
         let is_up = self.queue.is_ok();
         let is_last = !is_up && shared.workers_up() == 0;
@@ -170,6 +175,8 @@ impl<'a> Worker<'a> {
             }
         }
         let mut requests = lock(&shared.requests);
+        let undecided = manager.take_undecided().into_iter();
+        self.reads.extend(undecided.filter_map(|undecided| requests.ask_for_decision(undecided)));
         if has_news {
             let completed = |request, run| manager.completed_nodes(request, run);
             requests.ask_for_steps(completed, &mut self.reads);
@@ -299,10 +306,14 @@ impl<'a> Worker<'a> {
             shared.inbox.waiting.note_turn();
             return;
         }
+        let mut all_decided = Vec::new();
         while let Some(read) = self.reads.pop() {
-            let due = requests.arrived(read, Err(reason.clone()));
+            let Arrived { due, decided } = requests.arrived(read, Err(reason.clone()));
             due.sort_into(&mut self.reads, &mut self.answers);
+            all_decided.extend(decided);
         }
+        drop(requests);
+        all_decided.into_iter().for_each(|event| shared.inbox.send(event));
     }
 
     /// Retires requests that are over, and answers them.

@@ -1,8 +1,11 @@
 //! Builds cell graphs, and finds the dependencies between runs from the rows that they write and read.
 
 use crate::cell::RowSpec;
-use crate::cell_graph::{CellGraph, Chunk, Edge, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
-use crate::ids::{CellTypeId, RunIndex, ValueIndex};
+use crate::cell_graph::{
+    CellGraph, Chunk, Edge, Need, Run, RunKind, Sink, SinkTime, Stop, ValueSpec,
+};
+use crate::decision::{Choice, Decision, Guard};
+use crate::ids::{CellTypeId, DecisionIndex, RunIndex, ValueIndex};
 use crate::readiness::{order_of_readiness, own_producers};
 use crate::record_bytes;
 use crate::rows::{RowOrder, Rows};
@@ -191,6 +194,85 @@ impl CellGraphBuilder {
         self.run(NewRun { cell_type, kind, length, inputs, initial, sinks, precedence, stop })
     }
 
+    /// Names a row of one BOOL, which a run of rows has been added to write, as a decision.
+    pub fn decision(&mut self, value: ValueIndex, row: u32) -> DecisionIndex {
+        match self.decide(value, row) {
+            _ if self.error.is_some() => DecisionIndex(u32::MAX),
+            Ok(decision) => {
+                self.graph.decisions.push(decision);
+                DecisionIndex(self.graph.decisions.len() as u32 - 1)
+            }
+            Err(reason) => {
+                self.fail(format!("row {row} of {value} decides nothing: {reason}"));
+                DecisionIndex(u32::MAX)
+            }
+        }
+    }
+
+    fn decide(&self, value: ValueIndex, row: u32) -> Result<Decision, String> {
+        let spec = self.graph.values.get(value.index());
+        let row_spec = &spec.ok_or("there is no such value")?.row;
+        if row_spec.element != ElementType::Bool || row_spec.elements() != 1 {
+            return Err("it is not one BOOL".to_owned());
+        }
+        let written = self.writers[value.index()].writer_of(row as usize);
+        let (run, nodes) = written.ok_or("no run before writes it")?;
+        match self.graph.runs[run.index()].kind {
+            RunKind::Rows => Ok(Decision { value, row, run, nodes }),
+            _ => Err(format!("{run} is no run of rows")),
+        }
+    }
+
+    /// Leaves the last run that was added, one of rows, out where a decision falls otherwise than its guard says. The run comes
+    /// after the one that decides.
+    pub fn guard(&mut self, run: RunIndex, guard: Guard) {
+        if self.error.is_some() {
+            return;
+        }
+        let decision = self.graph.decisions.get(guard.decision.index()).copied();
+        let is_last = run.index() + 1 == self.graph.runs.len();
+        let guarded = self.graph.runs.last_mut().filter(|of| is_last && of.kind == RunKind::Rows);
+        match (decision, guarded) {
+            (Some(decision), Some(guarded)) => {
+                let need = Need::First { nodes: decision.nodes };
+                let edge = Edge { producer: decision.run, need };
+                if !guarded.edges.contains(&edge) {
+                    guarded.edges.push(edge);
+                }
+                guarded.guard = Some(guard);
+            }
+            (None, _) => self.fail(format!("{run}: there is no {}", guard.decision)),
+            (_, None) => self.fail(format!("{run}: only the last run, one of rows, gets a guard")),
+        }
+    }
+
+    /// Lets rows of an output be those of another value where a truth value says so. The reply is made of all three, so they become
+    /// outputs.
+    pub fn choose(&mut self, choice: Choice) {
+        let Choice { output, condition, other } = choice;
+        for value in [output, condition, other] {
+            self.output(value);
+        }
+        if self.error.is_some() {
+            return;
+        }
+        let [of_output, of_condition, of_other] =
+            [output, condition, other].map(|value| &self.graph.values[value.index()]);
+        let is_truth = of_condition.row.element == ElementType::Bool;
+        let is_alike = |other: &ValueSpec| {
+            other.rows == of_output.rows && other.row.element == of_output.row.element
+        };
+        let fits = is_truth
+            && is_alike(of_other)
+            && of_other.row.elements() == of_output.row.elements()
+            && of_condition.row.elements() == 1
+            && of_condition.rows == of_output.rows;
+        match fits {
+            true => self.graph.choices.push(choice),
+            false => self.fail(format!("{other} does not take the place of {output}")),
+        }
+    }
+
     /// The graph.
     ///
     /// # Errors
@@ -250,6 +332,7 @@ impl CellGraphBuilder {
                     edges,
                     precedence,
                     stop,
+                    guard: None,
                 };
                 self.graph.runs.push(run);
                 index
@@ -353,7 +436,6 @@ mod tests {
         let begin = "the unfolding function built a graph that cannot run: ";
         graph.finish().unwrap_err().to_string().replace(begin, "")
     }
-    use crate::cell_graph::Need;
 
     fn row() -> RowSpec {
         RowSpec::new(ElementType::F32, [2])
@@ -471,6 +553,23 @@ mod tests {
         let all: Vec<u32> = (0..count).collect();
         let [.., span, rows] = graph.runs() else { unreachable!() };
         assert_eq!([producers(span), producers(rows)], [all.clone(), all]);
+    }
+
+    /// A run that reads nothing of the one that decides waits for it all the same.
+    #[test]
+    fn a_run_with_a_guard_waits_for_the_decision() {
+        let mut graph = CellGraphBuilder::new();
+        let x = graph.input(row(), 3);
+        let truth = graph.value(RowSpec::new(ElementType::Bool, []), 3);
+        graph.rows(CellTypeId(0), 3, vec![Rows::all(x)], vec![every(truth, 0, 1)]);
+        let decision = graph.decision(truth, 1);
+        let run = graph.rows(CellTypeId(1), 1, vec![Rows::one(x, 0)], vec![]);
+        graph.guard(run, Guard { decision, when: true });
+        let graph = graph.finish().unwrap();
+        assert_eq!(graph.runs()[1].edges, one(Need::First { nodes: 2 }));
+        assert_eq!(graph.runs()[1].guard, Some(Guard { decision, when: true }));
+        let run = RunIndex(0);
+        assert_eq!(graph.decisions(), [Decision { value: truth, row: 1, run, nodes: 2 }]);
     }
 
     #[test]
@@ -598,6 +697,20 @@ mod tests {
         for (expected, add) in table {
             assert_eq!(mistake(add), expected);
         }
+        let truth = RowSpec::new(ElementType::Bool, []);
+        let mut early = CellGraphBuilder::new();
+        let unwritten = early.value(truth, 1);
+        early.decision(unwritten, 0);
+        let expected = "row 0 of value0 decides nothing: no run before writes it";
+        assert_eq!(refusal(early), expected);
+        let mut number = CellGraphBuilder::new();
+        let x = number.input(row(), 1);
+        number.decision(x, 0);
+        assert_eq!(refusal(number), "row 0 of value0 decides nothing: it is not one BOOL");
+        let mut other = CellGraphBuilder::new();
+        let (x, y) = (other.input(row(), 1), other.value(row(), 1));
+        other.choose(Choice { output: x, condition: y, other: y });
+        assert_eq!(refusal(other), "value1 does not take the place of value0");
         let mut later = CellGraphBuilder::of_chunk(Chunk::Next);
         let x = later.input(row(), 1);
         later.chain(CellTypeId(0), 1, vec![], vec![Some(Rows::one(x, 0))], vec![]);

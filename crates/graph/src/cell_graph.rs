@@ -18,7 +18,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{CellTypeId, RowSpec, Rows, RunIndex, ValueIndex};
+use crate::{CellTypeId, Choice, Decision, Guard, RowSpec, Rows, RunIndex, ValueIndex};
 
 /// A matrix of rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,6 +130,8 @@ pub struct Run {
     /// The condition that ends a chain before its bound. The node whose output meets it writes nothing, even
     /// if it is the last node.
     pub stop: Option<Stop>,
+    /// The decision on which the run depends: it is left out where the decision falls otherwise. None: it runs always.
+    pub guard: Option<Guard>,
 }
 
 /// The condition that ends an open chain, which else runs to its bound (the paper's section 7.4:
@@ -217,6 +219,8 @@ pub struct CellGraph {
     pub(crate) inputs: Vec<ValueIndex>,
     pub(crate) outputs: Vec<ValueIndex>,
     pub(crate) runs: Vec<Run>,
+    pub(crate) decisions: Vec<Decision>,
+    pub(crate) choices: Vec<Choice>,
     pub(crate) record_bytes: usize,
 }
 
@@ -246,6 +250,16 @@ impl CellGraph {
         &self.runs
     }
 
+    /// The decisions that guards of runs name, by [`DecisionIndex`](crate::DecisionIndex).
+    pub fn decisions(&self) -> &[Decision] {
+        &self.decisions
+    }
+
+    /// The outputs of which some rows are other values'. Of several for one output, the first that is true for a row holds.
+    pub fn choices(&self) -> &[Choice] {
+        &self.choices
+    }
+
     /// Chains that hold a state slot while they run.
     pub fn chains(&self) -> usize {
         self.runs.iter().filter(|run| run.kind == RunKind::Chain).count()
@@ -262,7 +276,7 @@ impl CellGraph {
         self.record_bytes
     }
 
-    /// The number of nodes: cells to run.
+    /// The number of nodes: cells to run, if no decision leaves any out.
     pub fn nodes(&self) -> u64 {
         self.runs.iter().map(|run| u64::from(run.length)).sum()
     }

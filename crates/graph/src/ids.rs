@@ -50,6 +50,10 @@ id!(
     ValueIndex(u32), "value"
 );
 id!(
+    /// The position of a decision in its request's cell graph.
+    DecisionIndex(u32), "decision"
+);
+id!(
     /// The number of a task on its worker: 1 for the first, then rising by one.
     /// A worker that has completed `n` tasks has completed the ids 1 to n.
     TaskId(u64), "task"

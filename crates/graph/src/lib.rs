@@ -13,6 +13,7 @@ mod cell;
 mod cell_graph;
 mod check;
 mod dag;
+mod decision;
 mod ids;
 mod precision;
 mod readiness;
@@ -33,8 +34,10 @@ pub use cell::{
 pub use cell_graph::{CellGraph, Chunk, Edge, Need, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
 pub use check::{CellPorts, check_request};
 pub use dag::{DagBuilder, NodeId, Operand, PlacedNodes};
+pub use decision::{Choice, Decision, Guard};
 pub use ids::{
-    CellTypeId, ModelId, RequestId, RunIndex, SessionId, SlotId, TaskId, ValueIndex, WorkerId,
+    CellTypeId, DecisionIndex, ModelId, RequestId, RunIndex, SessionId, SlotId, TaskId, ValueIndex,
+    WorkerId,
 };
 pub use precision::{Precision, UnknownPrecision};
 pub use registry::{CellRegistry, CellType, ModelPriority};

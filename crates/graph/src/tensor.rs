@@ -198,6 +198,20 @@ impl TensorData {
         }
     }
 
+    /// The rows of `self`, where `is_other` is false, and those of `other`, which are as many and of the same type, where it is true.
+    ///
+    /// # Panics
+    /// If they are not, or the elements are not so many rows.
+    pub fn choose_rows(&self, other: &Self, is_other: &[bool]) -> Self {
+        let row = self.len() / is_other.len().max(1);
+        assert!(self.len() == row * is_other.len() && other.len() == self.len(), "rows of rows");
+        let mut chosen = Self::zeros(self.element(), 0);
+        for (at, &is_other) in is_other.iter().enumerate() {
+            chosen.extend(if is_other { other } else { self }, at * row..(at + 1) * row);
+        }
+        chosen
+    }
+
     /// Some of the elements.
     ///
     /// # Panics

@@ -34,6 +34,17 @@ impl Writers {
         self.writers.is_empty()
     }
 
+    /// The run that writes a row, and the number of its first nodes after which it is written.
+    pub(crate) fn writer_of(&self, row: usize) -> Option<(RunIndex, u32)> {
+        let (writer, node) = self.by_row.get(row).copied().flatten()?;
+        let writer = &self.writers[writer as usize];
+        let nodes = match writer.time {
+            SinkTime::Every => node + 1,
+            SinkTime::Last => writer.length,
+        };
+        Some((writer.run, nodes))
+    }
+
     /// Adds a writer of the rows of its first `written` nodes, in a value of `rows` rows.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use batchmaker_graph::{
 use crate::batch_in_stages::BatchInStages;
 use crate::counters::BatchCounters;
 use crate::discarded::Discarded;
-use crate::event::{Event, Finished};
+use crate::event::{Event, Finished, Undecided};
 
 /// A batching policy at work. The methods are those of [`crate::Manager`].
 pub(crate) trait Batching: std::fmt::Debug + Send {
@@ -25,6 +25,10 @@ pub(crate) trait Batching: std::fmt::Debug + Send {
     fn finished(&mut self) -> &mut Vec<Finished>;
     fn completed_nodes(&self, _request: RequestId, _run: RunIndex) -> u32 {
         0
+    }
+    /// Closed batches run what decisions might leave out, so they ask for none.
+    fn take_undecided(&mut self) -> Vec<Undecided> {
+        Vec::new()
     }
     fn take_ended_sessions(&mut self) -> Vec<SessionId> {
         Vec::new()

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 #[expect(unused_imports, reason = "for the documentation")]
 use batchmaker_graph::Chunk;
-use batchmaker_graph::{CellGraph, EndOfSequence, ModelId, RequestId, SessionId, TaskId, WorkerId};
+use batchmaker_graph::{
+    CellGraph, Decision, DecisionIndex, EndOfSequence, ModelId, RequestId, SessionId, TaskId,
+    WorkerId,
+};
 
 #[expect(unused_imports, reason = "for the documentation")]
 use crate::config::{CellTypeConfig, Config};
@@ -62,6 +65,16 @@ pub enum Event {
         /// The chain, and how many nodes it ran.
         chain: EndOfSequence,
     },
+    /// A decision of a request fell: the row that [`Undecided`] names was read. Runs whose guards it fails are left out. Ignored
+    /// if the request has finished.
+    Decided {
+        /// The request.
+        request: RequestId,
+        /// Which of its decisions.
+        decision: DecisionIndex,
+        /// The truth value, or the reason why the row could not be read: the request fails.
+        outcome: Result<bool, Arc<str>>,
+    },
     /// A worker could not run its oldest unfinished task; the requests in it fail.
     TaskFailed {
         /// The worker.
@@ -97,6 +110,17 @@ pub enum Event {
         /// The reason, in words for whoever sent the requests that are lost with it.
         reason: Arc<str>,
     },
+}
+
+/// A decision whose row is written: whoever drives the manager reads it, and reports [`Event::Decided`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Undecided {
+    /// The request.
+    pub request: RequestId,
+    /// Which of its decisions.
+    pub index: DecisionIndex,
+    /// The row to read.
+    pub decision: Decision,
 }
 
 /// Why a request failed.

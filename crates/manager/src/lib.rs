@@ -49,7 +49,7 @@
 //! # The files
 //! [`Manager`] (`manager.rs`) passes each [`Event`] (`event.rs`) to the policy that its [`Config`]
 //! (`config.rs`) names. All policies implement the trait in `batching.rs`, count batches in
-//! `counters.rs`, keep deadlines in `deadlines.rs`, the ages of requests in `aging.rs` and worker time by model in `shares.rs`, and take the
+//! `counters.rs`, keep deadlines in `deadlines.rs`, the decisions of requests in `decisions.rs`, the ages of requests in `aging.rs` and worker time by model in `shares.rs`, and take the
 //! slots for states of chains from `slot_table.rs`. The rules of fairness are listed in `fairness.rs`.
 //!
 //! Models in stages may stand beside models under another policy: `policy_per_model.rs` then passes events on and shares the workers out.
@@ -72,6 +72,7 @@ mod cellular;
 mod config;
 mod counters;
 mod deadlines;
+mod decisions;
 mod discarded;
 mod event;
 mod fairness;
@@ -91,7 +92,7 @@ pub use config::{
     StatePlacement, TaskForm,
 };
 pub use discarded::Discarded;
-pub use event::{Event, Failure, Finished, Outcome};
+pub use event::{Event, Failure, Finished, Outcome, Undecided};
 pub use fairness::Fairness;
 pub use manager::{CellTypeStatistics, Manager};
 pub use stages::Stages;

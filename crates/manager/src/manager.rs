@@ -9,7 +9,7 @@ use crate::batching::Batching;
 use crate::cellular::Cellular;
 use crate::config::{Config, Policy, StagedModel};
 use crate::discarded::Discarded;
-use crate::event::{Event, Finished};
+use crate::event::{Event, Finished, Undecided};
 use crate::graph_batching::{ClosedBatches, GraphBatching};
 use crate::policy_per_model::PolicyPerModel;
 use crate::staged::Staged;
@@ -113,6 +113,11 @@ impl Manager {
     /// The requests that ended since the last call, in the order in which they did.
     pub fn drain_finished(&mut self) -> std::vec::Drain<'_, Finished> {
         self.batching.finished().drain(..)
+    }
+
+    /// The decisions whose rows were written since the last call. Their requests may wait for what [`Event::Decided`] says of them.
+    pub fn take_undecided(&mut self) -> Vec<Undecided> {
+        self.batching.take_undecided()
     }
 
     /// The sessions that ended since the last call, each after the last of its chunks. The positions of

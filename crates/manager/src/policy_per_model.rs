@@ -17,7 +17,7 @@ use crate::batching::Batching;
 use crate::config::Config;
 use crate::counters::BatchCounters;
 use crate::discarded::Discarded;
-use crate::event::{Event, Finished};
+use crate::event::{Event, Finished, Undecided};
 use crate::shares::{Charge, Shares};
 
 /// The policy of the models that have none of their own.
@@ -178,6 +178,9 @@ impl PolicyPerModel {
             Event::Cancel { request } => {
                 self.policy_of_request(request).map(|policy| (policy, event)).ok_or(None)
             }
+            Event::Decided { request, .. } => {
+                self.policy_of_request(request).map(|policy| (policy, event)).ok_or(None)
+            }
             Event::WorkerDown { worker, .. } => {
                 // What these took nobody knows.
                 self.workers[worker.index()].in_flight.clear();
@@ -312,6 +315,10 @@ impl Batching for PolicyPerModel {
     fn completed_nodes(&self, request: RequestId, run: RunIndex) -> u32 {
         let policy = self.policy_of_request(request);
         policy.map_or(0, |policy| self.policies[policy].batching.completed_nodes(request, run))
+    }
+
+    fn take_undecided(&mut self) -> Vec<Undecided> {
+        self.policies.iter_mut().flat_map(|policy| policy.batching.take_undecided()).collect()
     }
 
     fn take_ended_sessions(&mut self) -> Vec<SessionId> {

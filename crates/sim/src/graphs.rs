@@ -12,6 +12,7 @@ use batchmaker_graph::{
 };
 
 use crate::rng::Rng;
+use crate::stages::StagedModel;
 use crate::trees::{dag, tree};
 
 /// The shape of a cell type.
@@ -74,8 +75,15 @@ pub(crate) struct Model {
 #[derive(Clone, Debug)]
 enum Shape {
     Stack(Stack),
-    Tree { cells: [CellTypeId; 2], arity: u32 },
-    Dag { cells: Vec<CellTypeId> },
+    Tree {
+        cells: [CellTypeId; 2],
+        arity: u32,
+    },
+    Dag {
+        cells: Vec<CellTypeId>,
+    },
+    /// Cells one after the other, some of which others decide on.
+    Decided(StagedModel),
 }
 
 #[derive(Clone, Debug)]
@@ -101,12 +109,17 @@ impl Model {
     pub(crate) fn draw(id: ModelId, cells: &[CellShape], rng: &mut Rng) -> Self {
         let rows = cells.iter().filter(|cell| cell.kind == RunKind::Rows);
         let rows: Vec<CellTypeId> = rows.map(|cell| cell.id).collect();
-        let shape = match rng.within(0..=9) {
+        let shape = match rng.within(0..=11) {
             0 | 1 => {
                 let cells = [*rng.pick(&rows), *rng.pick(&rows)];
                 Shape::Tree { cells, arity: *rng.pick(&[1, 2, 2, 2, 3]) }
             }
             2 | 3 => Shape::Dag { cells: rows },
+            4 | 5 => {
+                let cells: Vec<CellTypeId> =
+                    (0..rng.within(2..=8)).map(|_| *rng.pick(&rows)).collect();
+                Shape::Decided(StagedModel::draw(id, cells.into_iter(), rng))
+            }
             _ => Shape::Stack(Stack::draw(cells, rng)),
         };
         Self { id, shape }
@@ -124,6 +137,7 @@ impl Model {
         match &self.shape {
             Shape::Tree { cells, arity } => tree(*cells, *arity, length, rng),
             Shape::Dag { cells } => dag(cells, length, rng),
+            Shape::Decided(model) => model.unfold(length),
             Shape::Stack(stack) => stack.unfold(Chunk::Whole, length, sequences, layout),
         }
     }

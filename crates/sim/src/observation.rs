@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellTypeId, EndOfSequence, Join, ModelId, RequestId, RunIndex,
-    SessionId, SlotId, TaskId, Work, WorkerId,
+    BatchedTask, CellGraph, CellTypeId, DecisionIndex, EndOfSequence, Join, ModelId, RequestId,
+    RunIndex, SessionId, SlotId, TaskId, Work, WorkerId,
 };
 use batchmaker_manager::{BatchInStages, CellTypeStatistics, Finished};
 
@@ -61,6 +61,12 @@ pub(crate) enum Observation<'a> {
     /// An open chain ends here, whatever its bound.
     EndOfSequence {
         chain: EndOfSequence,
+    },
+    /// A decision of a request fell, or could not be read.
+    Decided {
+        request: RequestId,
+        decision: DecisionIndex,
+        outcome: &'a Result<bool, Arc<str>>,
     },
     /// New limits hold from now on: `Bsizes.Max()` of each cell type.
     Limits {

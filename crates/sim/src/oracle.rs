@@ -1,8 +1,9 @@
-//! The reply that a request must have: its graph is evaluated alone, run by run, node by node. A later
+//! The reply that a request must have: its graph is evaluated alone, run by run, node by node, without what its decisions
+//! leave out. A later
 //! chunk begins with the states that the chunk before it ends with.
 
 use batchmaker_graph::{CellGraph, Chunk, RunKind, SinkTime};
-use batchmaker_simulated::{Datum, cell_output, is_end};
+use batchmaker_simulated::{Datum, cell_output, is_end, is_true};
 
 use crate::rng::scramble;
 
@@ -31,7 +32,17 @@ pub(crate) fn outputs(
         values[value.index()] = input.iter().map(|&datum| Some(datum)).collect();
     }
     let mut ends = Vec::with_capacity(graph.runs().len());
+    let mut left_out = vec![false; graph.runs().len()];
     for (index, run) in graph.runs().iter().enumerate() {
+        left_out[index] = run.guard.is_some_and(|guard| {
+            let decision = graph.decisions()[guard.decision.index()];
+            let row = values[decision.value.index()][decision.row as usize];
+            left_out[decision.run.index()] || row.map(is_true) != Some(guard.when)
+        });
+        if left_out[index] {
+            ends.push(Vec::new());
+            continue;
+        }
         let first = |rows: &Option<batchmaker_graph::Rows>| match rows {
             Some(rows) => values[rows.value.index()][rows.row(0)],
             None => Some(0),
@@ -41,7 +52,12 @@ pub(crate) fn outputs(
             Chunk::Next => before[index].clone(),
         };
         for node in 0..run.length {
-            let input = run.inputs.iter().map(|rows| values[rows.value.index()][rows.row(node)]);
+            // Who reads rows of a run that was left out reads zeros.
+            let read = |rows: &batchmaker_graph::Rows| {
+                let row = values[rows.value.index()][rows.row(node)];
+                row.or(left_out.contains(&true).then_some(0))
+            };
+            let input = run.inputs.iter().map(read);
             let input: Vec<Datum<u64>> = input.collect();
             let output = |port| {
                 let states = states.iter().copied();

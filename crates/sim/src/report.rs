@@ -42,6 +42,8 @@ pub struct Summary {
     pub padding: u64,
     /// Chains that reached their end of sequence.
     pub ends_of_sequence: u64,
+    /// Decisions of requests that were read.
+    pub decisions: u64,
     /// Rows and states copied between workers.
     pub copies: u64,
     /// Cancellations, those of finished and unknown requests among them.
@@ -86,6 +88,7 @@ impl AddAssign for Summary {
         self.nodes += other.nodes;
         self.padding += other.padding;
         self.ends_of_sequence += other.ends_of_sequence;
+        self.decisions += other.decisions;
         self.copies += other.copies;
         self.cancellations += other.cancellations;
         self.failed_tasks += other.failed_tasks;
@@ -124,6 +127,7 @@ impl fmt::Display for Summary {
         writeln!(f, "tasks          {} ({} batches)", self.tasks, self.batches)?;
         writeln!(f, "nodes          {} (and {} of padding)", self.nodes, self.padding)?;
         writeln!(f, "ends of sequence {}", self.ends_of_sequence)?;
+        writeln!(f, "decisions      {}", self.decisions)?;
         writeln!(f, "copies         {}", self.copies)?;
         writeln!(f, "cancellations  {}", self.cancellations)?;
         writeln!(f, "failed tasks   {}", self.failed_tasks)?;

@@ -304,7 +304,8 @@ impl Scenario {
         let cells = (0..count).map(|id| CellShape { id: CellTypeId(id), kind, states: 0 });
         let cells: Vec<CellShape> = cells.collect();
         let models = (0..rng.within(1..=2) as u32).map(ModelId);
-        let models: Vec<_> = models.map(|id| StagedModel::draw(id, 0..count, rng)).collect();
+        let models: Vec<_> =
+            models.map(|id| StagedModel::draw(id, (0..count).map(CellTypeId), rng)).collect();
         let mut manager = Config {
             stages: stages::stages(0..count, rng),
             policy: stages::policy(rng),
@@ -331,7 +332,8 @@ impl Scenario {
         let kind = RunKind::Rows;
         cells.extend(own.clone().map(|id| CellShape { id: CellTypeId(id), kind, states: 0 }));
         let ids = (0..rng.within(1..=2) as u32).map(|id| ModelId(common.len() as u32 + id));
-        let staged: Vec<_> = ids.map(|id| StagedModel::draw(id, own.clone(), rng)).collect();
+        let staged: Vec<_> =
+            ids.map(|id| StagedModel::draw(id, own.clone().map(CellTypeId), rng)).collect();
         // Models may share cell types, which are of one stage.
         let stages = stages::stages(own, rng);
         let staged_model = |model: &StagedModel| batchmaker_manager::StagedModel {

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use batchmaker_graph::{
-    CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, RowSpec, Rows, Sink, SinkTime,
+    CellGraph, CellGraphBuilder, CellTypeId, DecisionIndex, ElementType, Guard, ModelId, RowSpec,
+    Rows, Sink, SinkTime,
 };
 use batchmaker_manager::{Delay, Policy, Stages, Staging};
 
@@ -23,20 +24,34 @@ struct StagedCell {
     reads: Vec<usize>,
     /// Whether it has one row a request, and not one a step.
     is_whole: bool,
+    /// Whether its last row decides.
+    decides: bool,
+    /// The cell before, which decides, and the truth value for which this one is needed.
+    guard: Option<(usize, bool)>,
 }
 
 impl StagedModel {
-    /// A model of most of `cells`, which are ids of cell types, the first one among them.
-    pub(crate) fn draw(id: ModelId, cells: Range<u32>, rng: &mut Rng) -> Self {
+    /// A model of most of `cells`, which are cell types in the order of stages, the first one among them.
+    pub(crate) fn draw(
+        id: ModelId,
+        cells: impl Iterator<Item = CellTypeId>,
+        rng: &mut Rng,
+    ) -> Self {
         let mut drawn: Vec<StagedCell> = Vec::new();
-        for cell_type in cells.map(CellTypeId) {
+        let has_decisions = rng.chance(50);
+        for cell_type in cells {
             if !drawn.is_empty() && rng.chance(15) {
                 continue;
             }
             // All calls of a cell have as many inputs.
             let count = 1 + cell_type.0 as usize % 2;
             let reads = (0..count).map(|_| rng.index(drawn.len() + 1)).collect();
-            drawn.push(StagedCell { cell_type, reads, is_whole: rng.chance(30) });
+            let is_whole = rng.chance(30);
+            let deciding: Vec<usize> = (0..drawn.len()).filter(|&at| drawn[at].decides).collect();
+            let is_guarded = !deciding.is_empty() && rng.chance(60);
+            let guard = is_guarded.then(|| (*rng.pick(&deciding), rng.chance(50)));
+            let decides = has_decisions && rng.chance(40);
+            drawn.push(StagedCell { cell_type, reads, is_whole, decides, guard });
         }
         Self { id, cells: drawn }
     }
@@ -46,6 +61,7 @@ impl StagedModel {
         let row = || RowSpec::new(ElementType::F32, [1]);
         let mut graph = CellGraphBuilder::new();
         let mut values = vec![(graph.input(row(), length), length)];
+        let mut decisions: Vec<Option<DecisionIndex>> = Vec::new();
         for cell in &self.cells {
             let rows = if cell.is_whole { 1 } else { length };
             let reads = cell.reads.iter().map(|&read| match values[read] {
@@ -56,8 +72,19 @@ impl StagedModel {
                 ),
             });
             let value = graph.value(row(), rows);
-            let sink = Sink { port: 0, time: SinkTime::Every, rows: Rows::all(value) };
-            graph.rows(cell.cell_type, rows, reads.collect(), vec![sink]);
+            let every = |port, value| Sink { port, time: SinkTime::Every, rows: Rows::all(value) };
+            let mut sinks = vec![every(0, value)];
+            let truth = cell.decides.then(|| {
+                let truth = graph.value(RowSpec::new(ElementType::Bool, []), rows);
+                sinks.push(every(1, truth));
+                truth
+            });
+            let run = graph.rows(cell.cell_type, rows, reads.collect(), sinks);
+            if let Some((decided_by, when)) = cell.guard {
+                let decision = decisions[decided_by].expect("a cell that decides");
+                graph.guard(run, Guard { decision, when });
+            }
+            decisions.push(truth.map(|truth| graph.decision(truth, rows - 1)));
             values.push((value, rows));
         }
         values[1..].iter().for_each(|&(value, _)| graph.output(value));

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use batchmaker_graph::{CellTypeId, Stop};
+use batchmaker_graph::{CellTypeId, RowSpec, Stop};
 
 /// Computes rows from rows. The device around it decides where rows and states lie, which workers may
 /// read them when, and which are lost.
@@ -26,6 +26,12 @@ pub trait Arithmetic {
         states: &[Self::Row],
         spans: &[u32],
     ) -> Result<Vec<Vec<Self::Row>>, String>;
+
+    /// What a node reads of rows of a run that was left out: zeros.
+    fn left_out(&self, row: &RowSpec) -> Self::Row;
+
+    /// The truth value in a row that decides.
+    fn is_true(&self, row: &Self::Row) -> bool;
 
     /// Whether an open chain ends with a node of which this is the output that its stop names.
     fn is_end(&self, stop: Stop, output: &Self::Row) -> bool;

@@ -1,7 +1,9 @@
 //! One batch of a virtual device: the nodes of a task that run together.
 
 use batchmaker_device::{Chain, Origin, StatePlace};
-use batchmaker_graph::{BatchedTask, EndOfSequence, RequestId, Rows, RunIndex, SinkTime};
+use batchmaker_graph::{
+    BatchedTask, CellGraph, EndOfSequence, Guard, RequestId, Rows, RunIndex, SinkTime, ValueIndex,
+};
 
 use crate::arithmetic::Arithmetic;
 use crate::memory::Memory;
@@ -36,6 +38,14 @@ pub(crate) struct Node {
     pub(crate) node: u32,
     /// The chain, and where its state is; none for a row.
     pub(crate) chain: Option<Member>,
+}
+
+/// What a guard says of a run, for a reader of its rows.
+enum Guarded {
+    Needed,
+    LeftOut,
+    /// The row that decides is lost.
+    Unknown,
 }
 
 /// The rows of a node by output port; none where they are unknown.
@@ -138,18 +148,57 @@ impl<A: Arithmetic> Batch<'_, A> {
         let first = rows.row(of_node);
         let mut all = Some(Vec::new());
         for row in first..first + rows.span as usize {
-            let datum = self.memory.read(
-                self.progress,
-                self.task.worker,
-                node.request,
-                (rows.value, row),
-            )?;
+            let datum = self.read_row(node.request, (rows.value, row))?;
             all = all.zip(datum).map(|(mut all, datum)| {
                 all.push(datum);
                 all
             });
         }
         Ok(all)
+    }
+
+    /// A row that a node of `request` reads: zeros, if a run was to write it that a decision leaves out. So it makes no difference
+    /// whether that run ran.
+    fn read_row(
+        &mut self,
+        request: RequestId,
+        place: (ValueIndex, usize),
+    ) -> Result<Option<A::Row>, Misuse> {
+        let values = self.memory.values(request)?;
+        if let Some(guard) = values.guard(place) {
+            let graph = values.graph.clone();
+            match self.outcome(request, &graph, guard)? {
+                Guarded::Needed => {}
+                Guarded::LeftOut => {
+                    let row = &graph.values()[place.0.index()].row;
+                    return Ok(Some(self.arithmetic.left_out(row)));
+                }
+                Guarded::Unknown => return Ok(None),
+            }
+        }
+        self.memory.read(self.progress, self.task.worker, request, place)
+    }
+
+    fn outcome(
+        &mut self,
+        request: RequestId,
+        graph: &CellGraph,
+        guard: Guard,
+    ) -> Result<Guarded, Misuse> {
+        let decision = graph.decisions()[guard.decision.index()];
+        if let Some(own) = graph.runs()[decision.run.index()].guard {
+            match self.outcome(request, graph, own)? {
+                Guarded::Needed => {}
+                other => return Ok(other),
+            }
+        }
+        let place = (decision.value, decision.row as usize);
+        let row = self.memory.read(self.progress, self.task.worker, request, place)?;
+        Ok(match row.map(|row| self.arithmetic.is_true(&row)) {
+            None => Guarded::Unknown,
+            Some(is_true) if is_true == guard.when => Guarded::Needed,
+            Some(_) => Guarded::LeftOut,
+        })
     }
 
     /// The state before a chain's node, which is not its first; none where it is lost.

@@ -212,6 +212,14 @@ impl Arithmetic for Cells {
         }
     }
 
+    fn left_out(&self, row: &RowSpec) -> TensorData {
+        TensorData::zeros(row.element, row.elements())
+    }
+
+    fn is_true(&self, row: &TensorData) -> bool {
+        matches!(row, TensorData::Bool(truth) if truth[..] == [true])
+    }
+
     fn is_end(&self, stop: Stop, output: &TensorData) -> bool {
         matches!(output, TensorData::I64(id) if id[..] == [stop.value])
     }

@@ -1,6 +1,6 @@
 //! Rows that are hashes: cheap to compute, and wrong wherever anything that they are computed from was.
 
-use batchmaker_graph::{CellTypeId, Stop};
+use batchmaker_graph::{CellTypeId, RowSpec, Stop};
 
 use crate::arithmetic::Arithmetic;
 use crate::memory::Datum;
@@ -32,6 +32,14 @@ impl Arithmetic for Hashes {
         Ok(spans.iter().enumerate().map(|(at, &rows)| vec![port(at); rows as usize]).collect())
     }
 
+    fn left_out(&self, _: &RowSpec) -> u64 {
+        0
+    }
+
+    fn is_true(&self, row: &u64) -> bool {
+        is_true(*row)
+    }
+
     fn is_end(&self, stop: Stop, output: &u64) -> bool {
         is_end(stop, Some(*output))
     }
@@ -46,6 +54,11 @@ pub fn cell_output(
     port: usize,
 ) -> Datum<u64> {
     output_of(node_digest(cell_type, inputs, states), port)
+}
+
+/// The truth value of a row that decides.
+pub fn is_true(row: u64) -> bool {
+    row % 2 == 1
 }
 
 /// Whether an open chain ends with a node of this output: one in eight do, depending on the stop's

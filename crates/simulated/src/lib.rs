@@ -35,7 +35,7 @@ mod virtual_device;
 pub use arithmetic::Arithmetic;
 pub use device::{SimulatedConfig, SimulatedDevice};
 pub use faults::Faults;
-pub use hashes::{Hashes, cell_output, is_end};
+pub use hashes::{Hashes, cell_output, is_end, is_true};
 pub use memory::{Contents, Datum};
 pub use misuse::Misuse;
 pub use virtual_device::{CellCost, Fate, Started, VirtualConfig, VirtualDevice};

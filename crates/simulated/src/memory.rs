@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use batchmaker_device::StatePlace;
 use batchmaker_graph::{
-    CellGraph, CellTypeId, RequestId, RunIndex, StatePlacement, ValueIndex, WorkerId,
+    CellGraph, CellTypeId, Guard, RequestId, RunIndex, StatePlacement, ValueIndex, WorkerId,
 };
 
 use crate::misuse::Misuse;
@@ -52,6 +52,8 @@ pub(crate) struct Values<R> {
     rows: Vec<Vec<Row<R>>>,
     /// The chains that reached their end of sequence.
     ended: BTreeSet<RunIndex>,
+    /// The guards of the runs that write rows, by row; of runs that have one.
+    guards: BTreeMap<(ValueIndex, usize), Guard>,
 }
 
 #[derive(Clone, Debug)]
@@ -79,6 +81,11 @@ struct Slot<R> {
 }
 
 impl<R> Values<R> {
+    /// The guard of the run that writes a row, if it has one.
+    pub(crate) fn guard(&self, place: (ValueIndex, usize)) -> Option<Guard> {
+        self.guards.get(&place).copied()
+    }
+
     /// Whether a chain reached its end of sequence.
     pub(crate) fn has_ended(&self, run: RunIndex) -> bool {
         self.ended.contains(&run)
@@ -112,7 +119,8 @@ impl<R: Clone> Memory<R> {
         for (&value, input) in graph.inputs().iter().zip(inputs) {
             rows[value.index()] = input.into_iter().map(Row::Input).collect();
         }
-        let known = self.requests.insert(request, Values { graph, rows, ended: BTreeSet::new() });
+        let (guards, ended) = (guards(&graph), BTreeSet::new());
+        let known = self.requests.insert(request, Values { graph, rows, ended, guards });
         assert!(known.is_none(), "{request:?} is in flight");
     }
 
@@ -319,6 +327,22 @@ impl<R: Clone> Memory<R> {
             StatePlacement::PerWorker => worker.index(),
         }
     }
+}
+
+/// The guards of runs that write rows, by row.
+fn guards(graph: &CellGraph) -> BTreeMap<(ValueIndex, usize), Guard> {
+    let guarded = graph.runs().iter().filter_map(|run| Some((run, run.guard?)));
+    let rows = guarded.flat_map(|(run, guard)| {
+        let sinks = run.sinks.iter().flat_map(move |sink| {
+            let nodes = (0..run.length).filter_map(|node| run.sink_node(sink.time, node));
+            nodes.flat_map(|node| {
+                let first = sink.rows.row(node);
+                (first..first + sink.rows.span as usize).map(|row| (sink.rows.value, row))
+            })
+        });
+        sinks.map(move |place| (place, guard))
+    });
+    rows.collect()
 }
 
 fn unwritten(value: ValueIndex, row: usize) -> Misuse {

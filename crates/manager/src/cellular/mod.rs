@@ -25,6 +25,8 @@
 //! 3. [`Event::Progress`] and [`Event::Complete`]: `request_processor` counts completed nodes.
 //!    Subgraphs that depend on them become ready for all workers, and a subgraph with nothing in
 //!    flight is unpinned. With its last node it ends, and its slot is free or its session's.
+//!    A row-wise node may write a decision: [`Event::Decided`] lets subgraphs that have it as their guard
+//!    run, or ends them unrun.
 //! 4. When the last subgraph ends, the request is among the finished ones.
 
 mod fair_places;
@@ -57,7 +59,7 @@ use crate::batching::Batching;
 use crate::config::Config;
 use crate::counters::BatchCounters;
 use crate::discarded::Discarded;
-use crate::event::{Event, Failure, Finished, Outcome};
+use crate::event::{Event, Failure, Finished, Outcome, Undecided};
 
 use request_processor::RequestProcessor;
 use request_table::Arrival;
@@ -125,6 +127,9 @@ impl Batching for Cellular {
             Event::Progress { worker, task, steps } => self.progress(worker, task, steps),
             Event::Complete { worker, task } => self.complete(worker, task),
             Event::EndOfSequence { chain } => self.processor.end_of_sequence(chain),
+            Event::Decided { request, decision, outcome } => {
+                self.processor.decided(request, decision, outcome);
+            }
             Event::TaskFailed { worker, task, reason } => self.task_failed(worker, task, reason),
             Event::Cancel { request } => {
                 self.processor.give_up(request, &Outcome::Cancelled);
@@ -171,6 +176,10 @@ impl Batching for Cellular {
 
     fn completed_nodes(&self, request: RequestId, run: RunIndex) -> u32 {
         self.processor.completed_nodes(request, run)
+    }
+
+    fn take_undecided(&mut self) -> Vec<Undecided> {
+        std::mem::take(&mut self.processor.undecided)
     }
 
     fn take_ended_sessions(&mut self) -> Vec<SessionId> {

@@ -6,6 +6,7 @@ use crate::cellular::request_table::{Arrival, Request};
 use crate::cellular::sessions::Kept;
 use crate::cellular::subgraph::{Consumer, Place, QueueKey, Subgraph, SubgraphEdge};
 use crate::cellular::subgraph_pool::SubgraphPool;
+use crate::decisions::Decisions;
 
 /// Adds a request that arrived, with its subgraphs, to the pool. The subgraphs are in no queue yet.
 /// `take_kept` takes the slot that the chunk before left for a run's chain.
@@ -50,6 +51,7 @@ pub(super) fn partition(
             length: run.length,
             span: span_of(run),
             reached_end_of_sequence: false,
+            is_guarded: run.guard.is_some(),
             precedence: run.precedence.clone(),
             key: QueueKey::new(priority, tag_of_run, arrival, run_index),
             model_position,
@@ -112,6 +114,7 @@ pub(super) fn partition(
         session,
         workers,
         unfinished: subgraphs.len(),
+        decisions: Decisions::of(graph),
         subgraphs,
         ..Request::default()
     };

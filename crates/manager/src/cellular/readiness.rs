@@ -67,6 +67,9 @@ impl Readiness<'_> {
     /// on. It never falls below the number of nodes that were submitted, so the search ends there.
     pub(super) fn available(&self, index: SubgraphIndex, worker: WorkerId) -> u32 {
         let subgraph = &self.requests[index];
+        if subgraph.is_guarded {
+            return 0;
+        }
         // Once an edge is met for a worker, it stays met: where there are many, no other look is taken at it.
         let has_many = subgraph.edges.len() > 1;
         let met = if has_many { self.requests.edges_met(index, worker).get() } else { 0 };

@@ -4,8 +4,11 @@
 //! Calls go down this file: events come in at the top, and what they complete or give up ends
 //! subgraphs, then requests, at the bottom.
 
+use std::sync::Arc;
+
 use batchmaker_graph::{
-    CellGraph, CellTypeId, EndOfSequence, RequestId, RunIndex, SessionId, TaskId, WorkerId,
+    CellGraph, CellTypeId, DecisionIndex, EndOfSequence, RequestId, RunIndex, SessionId, TaskId,
+    WorkerId,
 };
 
 use crate::cellular::partition::partition;
@@ -18,7 +21,8 @@ use crate::cellular::subgraph_pool::SubgraphPool;
 use crate::cellular::workers::{InFlight, InFlightWork};
 use crate::config::{Config, StatePlacement};
 use crate::deadlines::Deadlines;
-use crate::event::{Failure, Finished, Outcome};
+use crate::decisions::Settled;
+use crate::event::{Failure, Finished, Outcome, Undecided};
 
 /// The subgraphs in flight, the sessions, and the requests that ended.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ pub(super) struct RequestProcessor {
     deadlines: Deadlines,
     /// The requests that ended and were not taken yet.
     pub(super) finished: Vec<Finished>,
+    /// The decisions whose rows are written and that were not taken yet.
+    pub(super) undecided: Vec<Undecided>,
 }
 
 /// Arrivals.
@@ -38,6 +44,7 @@ impl RequestProcessor {
             sessions: Sessions::default(),
             deadlines: Deadlines::default(),
             finished: Vec::new(),
+            undecided: Vec::new(),
         }
     }
 
@@ -237,7 +244,7 @@ impl RequestProcessor {
     /// Notes that rows of a row-wise subgraph ran: its first `completed` nodes are complete.
     fn rows_completed(&mut self, index: SubgraphIndex, completed: u32, task: TaskId) {
         let subgraph = &mut self.pool.requests[index];
-        let (before, request) = (subgraph.completed, subgraph.request);
+        let (before, request, run) = (subgraph.completed, subgraph.request, subgraph.run);
         subgraph.completed = before.max(completed);
         let completed = subgraph.completed;
         if subgraph.last_task == task {
@@ -245,6 +252,42 @@ impl RequestProcessor {
         }
         if self.pool.requests.is_live(request) {
             self.pool.wake_consumers_between(index, before, completed);
+            if let Some(decisions) = &mut self.pool.requests[request].decisions {
+                self.undecided.extend(decisions.written(request, run, completed));
+            }
+        }
+    }
+
+    /// Goes on by a decision of a request: the runs whose guards it meets may run, the others are left out.
+    pub(super) fn decided(
+        &mut self,
+        id: RequestId,
+        decision: DecisionIndex,
+        outcome: Result<bool, Arc<str>>,
+    ) {
+        if !self.pool.requests.is_live(id) || self.pool.requests[id].is_given_up() {
+            return;
+        }
+        let is_true = match outcome {
+            Ok(is_true) => is_true,
+            Err(reason) => {
+                return self.abort(id, &Outcome::Failed(Failure::WorkerLost(reason)));
+            }
+        };
+        let decisions = self.pool.requests[id].decisions.as_mut();
+        let Settled { needed, left_out } =
+            decisions.expect("a request with decisions").fell(decision, is_true);
+        for run in needed {
+            let index = self.pool.requests[id].subgraphs[run.index()];
+            self.pool.requests[index].is_guarded = false;
+            self.pool.refresh(index);
+        }
+        for run in left_out {
+            let index = self.pool.requests[id].subgraphs[run.index()];
+            let subgraph = &mut self.pool.requests[index];
+            subgraph.is_guarded = false;
+            subgraph.submitted = subgraph.length;
+            self.settle(index);
         }
     }
 

@@ -8,6 +8,7 @@ use batchmaker_graph::{CellGraph, ModelId, RequestId, RunIndex, SessionId, Worke
 
 use crate::cellular::subgraph::{Subgraph, SubgraphIndex};
 use crate::config::StatePlacement;
+use crate::decisions::Decisions;
 use crate::discarded::Discarded;
 use crate::event::Outcome;
 
@@ -73,6 +74,8 @@ pub(super) struct Request {
     pub(super) unfinished: usize,
     /// The workers that ran any of its nodes or hold its state: one bit each.
     pub(super) workers: u64,
+    /// Which of its runs it needs, where its own data decides that.
+    pub(super) decisions: Option<Box<Decisions>>,
     /// The outcome of a request that is given up, which it has once nothing of it is in flight.
     pub(super) ending: Option<Outcome>,
 }
@@ -136,6 +139,9 @@ impl RequestTable {
         self.free_subgraphs.append(&mut request.subgraphs);
         self.discarded.clear(&mut request.subgraphs);
         request.is_live = false;
+        if let Some(decisions) = request.decisions.take() {
+            self.discarded.add_graph(decisions.into_graph());
+        }
         self.live_requests -= 1;
         self.live_batch_fillers -= usize::from(request.fills_batches);
         request

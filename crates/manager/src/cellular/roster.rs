@@ -287,6 +287,7 @@ mod tests {
             kind: RunKind::Chain,
             length: 10,
             reached_end_of_sequence: false,
+            is_guarded: false,
             precedence: Arc::new([]),
             key: QueueKey::new(0, u64::from(index), 0, RunIndex(0)),
             model_position: 0,

@@ -143,6 +143,8 @@ pub(super) struct Subgraph {
     pub(super) span: u32,
     /// Whether the chain's own output ended it: the device computes nothing of it any more.
     pub(super) reached_end_of_sequence: bool,
+    /// Whether it is not known yet if its guard lets it run.
+    pub(super) is_guarded: bool,
     /// See [`batchmaker_graph::Run::precedence`].
     pub(super) precedence: Arc<[u32]>,
     pub(super) key: QueueKey,

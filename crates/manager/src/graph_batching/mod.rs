@@ -329,7 +329,7 @@ impl Batching for GraphBatching {
             }
             Event::EndSession { session } => unreachable!("{session:?} never began"),
             // A batch ends as a whole.
-            Event::Progress { .. } | Event::EndOfSequence { .. } => {}
+            Event::Progress { .. } | Event::EndOfSequence { .. } | Event::Decided { .. } => {}
             Event::Complete { worker, task } => self.task_over(worker, task, None),
             Event::TaskFailed { worker, task, reason } => {
                 self.task_over(worker, task, Some(Failure::Task(reason)));

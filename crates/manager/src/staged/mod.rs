@@ -11,8 +11,9 @@
 //! takes the part of a batch that can begin at the latest stage, and runs its tasks (`stage_tasks`). When the last of them is complete, the
 //! part goes on, waits for others of its batch, or is over.
 //!
-//! A request is answered when its last node is complete, whatever its batch still has to do. It keeps its place in the batch, as does one that is
-//! given up, of which no more nodes run.
+//! A request is answered when its last node is complete, whatever its batch still has to do: with early exits, at the end of any stage. A
+//! decision of a request leaves nodes of it out, and a part skips the stages where none of its members has any. A member that has ended, or
+//! was given up, keeps its number in the batch, but not its place among the active requests.
 //!
 //! A stage of a pipeline runs one part at a time, on one worker. There are as many pipelines as workers, or as many as are asked for.
 
@@ -26,16 +27,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellTypeId, Item, ModelId, RequestId, Run, RunKind, TaskId, Work,
-    WorkerId,
+    BatchedTask, CellGraph, CellTypeId, DecisionIndex, Item, ModelId, RequestId, RunIndex, RunKind,
+    TaskId, Work, WorkerId,
 };
 
 use crate::batch_in_stages::BatchInStages;
 use crate::batching::Batching;
 use crate::config::{CellTypeConfig, Config, StatePlacement};
 use crate::counters::BatchCounters;
+use crate::decisions::{Decisions, Need, Settled};
 use crate::discarded::Discarded;
-use crate::event::{Event, Failure, Finished, Outcome};
+use crate::event::{Event, Failure, Finished, Outcome, Undecided};
 use crate::live_requests::{Arrival, LiveRequest, LiveRequests};
 use crate::stages::Stages;
 use crate::staging::Staging;
@@ -62,8 +64,10 @@ pub(crate) struct Staged {
     pipelines: Vec<Pipeline>,
     /// For each stage of each pipeline, what runs there.
     running: Vec<Vec<Option<Running>>>,
-    /// Whether tasks may hold nodes of requests that were given up.
-    has_given_up: bool,
+    /// Whether tasks may hold nodes that are not to run: of requests that were given up, or left out by a decision.
+    has_void_nodes: bool,
+    /// The decisions whose rows are written and that were not taken yet.
+    undecided: Vec<Undecided>,
 }
 
 /// The priority of a request, 1 first, and its number among all that arrived.
@@ -78,6 +82,20 @@ struct InStages {
     nodes: u64,
     /// The workers that were given nodes of it, as bits.
     workers: u64,
+    /// Which of its runs it needs, where its own data decides that.
+    decisions: Option<Box<Decisions>>,
+    /// The pipeline of its batch.
+    pipeline: Option<usize>,
+}
+
+/// The nodes of a request that a task holds.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    request: RequestId,
+    run: RunIndex,
+    /// The run's first nodes that are complete after the task.
+    end: u32,
+    count: u32,
 }
 
 #[derive(Debug)]
@@ -96,8 +114,20 @@ struct Worker {
     last_task: u64,
     /// The stage whose part it runs.
     stage: Option<StageOf>,
-    /// The tasks that are submitted and not complete, with the requests of which they hold nodes, and how many.
-    in_flight: VecDeque<(TaskId, Vec<(RequestId, u32)>)>,
+    /// The tasks that are submitted and not complete, with the nodes that they hold.
+    in_flight: VecDeque<(TaskId, Vec<Held>)>,
+}
+
+impl InStages {
+    fn need(&self, run: RunIndex) -> Need {
+        self.decisions.as_ref().map_or(Need::Needed, |decisions| decisions.need(run))
+    }
+
+    /// The runs of its graph that it needs, as far as that is known.
+    fn needed(&self, graph: &CellGraph) -> impl Iterator<Item = RunIndex> {
+        let runs = (0..graph.runs().len() as u32).map(RunIndex);
+        runs.filter(|&run| self.need(run) != Need::LeftOut)
+    }
 }
 
 /// A stage of a pipeline.
@@ -141,7 +171,8 @@ impl Staged {
             pipelines: (0..pipelines).map(|_| Pipeline::new(staging, stages.clone())).collect(),
             running: (0..pipelines).map(|_| (0..stages.count()).map(|_| None).collect()).collect(),
             stages: stages.clone(),
-            has_given_up: false,
+            has_void_nodes: false,
+            undecided: Vec::new(),
             staging,
         }
     }
@@ -217,7 +248,7 @@ impl Staged {
             (idle, _) => {
                 let (at, room) =
                     idle.or_else(|| self.open_pipelines().next()).expect("one is open");
-                let members = self.take_waiting(room);
+                let members = self.take_waiting(room, at);
                 self.pipelines[at].create(now, members);
             }
         }
@@ -230,16 +261,18 @@ impl Staged {
 
     /// Adds all requests that wait to the newest batch of a pipeline.
     fn stretch(&mut self, pipeline: usize) {
-        let members = self.take_waiting(u32::MAX);
+        let members = self.take_waiting(u32::MAX, pipeline);
         self.pipelines[pipeline].stretch(members);
     }
 
-    fn take_waiting(&mut self, count: u32) -> Vec<RequestId> {
+    /// Takes the first that wait, for a batch of a pipeline.
+    fn take_waiting(&mut self, count: u32, pipeline: usize) -> Vec<RequestId> {
         let ids: Vec<RequestId> = self.waiting.values().take(count as usize).copied().collect();
         for &id in &ids {
             self.leave_waiting(id);
             let request = self.requests.get_mut(id).expect("a waiting request is in flight");
             request.batched_ns = Some(self.now);
+            request.of_policy.pipeline = Some(pipeline);
         }
         ids
     }
@@ -253,14 +286,21 @@ impl Staged {
         }
     }
 
-    /// The members that were not given up, with their graphs.
+    /// A request that is in flight and was not given up.
+    fn live(&self, id: RequestId) -> Option<&LiveRequest<InStages>> {
+        self.requests.get(id).filter(|request| request.ending.is_none())
+    }
+
+    /// The members that have not ended, with their graphs and the runs that they need, as far as that is known.
     fn graphs<'a>(
         &'a self,
         members: &'a [RequestId],
-    ) -> impl Iterator<Item = (RequestId, &'a CellGraph)> {
-        let known = members.iter().filter_map(|&id| self.requests.get(id));
-        let live = known.filter(|request| request.ending.is_none());
-        live.map(|request| (request.id, &*request.graph))
+    ) -> impl Iterator<Item = (RequestId, &'a CellGraph, Vec<RunIndex>)> {
+        let live = members.iter().filter_map(|&id| self.live(id));
+        live.map(|request| {
+            let needed = request.of_policy.needed(&request.graph).collect();
+            (request.id, &*request.graph, needed)
+        })
     }
 
     /// Gives `worker` the stage of one that was lost. Returns whether there was one.
@@ -292,8 +332,28 @@ impl Staged {
 
     /// The parts that can begin, of each pipeline those of later stages first.
     fn parts(&self) -> impl Iterator<Item = (StageOf, &[RequestId])> {
-        self.pipelines.iter().enumerate().flat_map(|(pipeline, of)| {
+        let all = self.pipelines.iter().enumerate().flat_map(|(pipeline, of)| {
             of.parts().map(move |(stage, members)| (StageOf { pipeline, stage }, members))
+        });
+        all.filter(|(of, members)| self.is_decided(of.stage, members))
+    }
+
+    /// Whether it is known which of their runs at `stage` members need, as far as earlier stages decide that.
+    fn is_decided(&self, stage: usize, members: &[RequestId]) -> bool {
+        let mut live = members.iter().filter_map(|&id| self.live(id));
+        live.all(|LiveRequest { graph, of_policy, .. }| {
+            let stage_of = |run: RunIndex| self.stages.of(graph.runs()[run.index()].cell_type);
+            let decider = |run: RunIndex| {
+                let guard = graph.runs()[run.index()].guard?;
+                Some(graph.decisions()[guard.decision.index()].run)
+            };
+            let is_open = |&run: &RunIndex| {
+                stage_of(run) == stage
+                    && of_policy.need(run) == Need::Unknown
+                    && decider(run).is_some_and(|decider| stage_of(decider) < stage)
+            };
+            graph.decisions().is_empty()
+                || !(0..graph.runs().len() as u32).map(RunIndex).any(|run| is_open(&run))
         })
     }
 
@@ -304,11 +364,18 @@ impl Staged {
 
     /// The next task of the stage that `worker` runs.
     fn next_of_stage(&mut self, worker: WorkerId, stage: StageOf) -> Option<BatchedTask> {
+        if !self.is_next_decided(stage) {
+            return None;
+        }
         let running = self.at(stage).as_mut().expect("a worker runs a part at its stage");
         let StageTask { cell_type, items } = running.tasks.pop_front()?;
-        let holders: Vec<_> = items.iter().map(|item| (item.request, item.count)).collect();
-        for &(holder, _) in &holders {
-            let of_holder = self.requests.get_mut(holder).expect("a live request");
+        let held = |item: &Item| {
+            let &Item { request, run, first, count, .. } = item;
+            Held { request, run, end: first + count, count }
+        };
+        let holders: Vec<Held> = items.iter().map(held).collect();
+        for holder in &holders {
+            let of_holder = self.requests.get_mut(holder.request).expect("a live request");
             of_holder.of_policy.tasks += 1;
             of_holder.of_policy.workers |= 1 << worker.0;
         }
@@ -321,17 +388,33 @@ impl Staged {
         Some(BatchedTask { id, worker, cell_type, work: Work::Rows(items) })
     }
 
+    /// Whether the next task of a stage has no node of which it is not known yet if it is left out.
+    fn is_next_decided(&self, of: StageOf) -> bool {
+        let running = self.running[of.pipeline][of.stage].as_ref();
+        let next = running.and_then(|running| running.tasks.front());
+        next.is_none_or(|task| task.items.iter().all(|item| self.need(item) != Need::Unknown))
+    }
+
+    fn need(&self, item: &Item) -> Need {
+        match self.requests.get(item.request).filter(|request| request.ending.is_none()) {
+            Some(request) => request.of_policy.need(item.run),
+            None => Need::LeftOut,
+        }
+    }
+
     /// Lets parts go on that have nothing more to run at their stage.
     fn settle(&mut self) {
-        if std::mem::take(&mut self.has_given_up) {
-            let requests = &self.requests;
-            let is_live = |item: &Item| {
-                requests.get(item.request).is_some_and(|request| request.ending.is_none())
-            };
-            for running in self.running.iter_mut().flatten().flatten() {
-                running.tasks.iter_mut().for_each(|task| task.items.retain(is_live));
+        if std::mem::take(&mut self.has_void_nodes) {
+            let mut all = std::mem::take(&mut self.running);
+            for running in all.iter_mut().flatten().flatten() {
+                let is_left_out = |item: &Item| self.need(item) == Need::LeftOut;
+                running
+                    .tasks
+                    .iter_mut()
+                    .for_each(|task| task.items.retain(|item| !is_left_out(item)));
                 running.tasks.retain(|task| !task.items.is_empty());
             }
+            self.running = all;
         }
         while self.end_a_stage() || self.skip_a_part() {}
     }
@@ -355,9 +438,12 @@ impl Staged {
     /// Lets a part go on that has nothing to run at its stage. Returns whether there was one.
     fn skip_a_part(&mut self) -> bool {
         let has_none = |&(of, members): &(StageOf, &[RequestId])| {
-            let mut graphs = self.graphs(members).map(|(_, graph)| graph);
-            let is_there = |run: &Run| self.stages.of(run.cell_type) == of.stage;
-            !graphs.any(|graph| graph.runs().iter().any(is_there))
+            let mut live = members.iter().filter_map(|&id| self.live(id));
+            !live.any(|request| {
+                request.of_policy.needed(&request.graph).any(|run| {
+                    self.stages.of(request.graph.runs()[run.index()].cell_type) == of.stage
+                })
+            })
         };
         let Some((of, _)) = self.parts().find(has_none) else { return false };
         self.pipelines[of.pipeline].begin(of.stage);
@@ -385,22 +471,44 @@ impl Staged {
     }
 
     /// Takes note that a task is over which held nodes of these requests.
-    fn let_go(&mut self, holders: Vec<(RequestId, u32)>, failure: Option<Failure>) {
-        for (id, nodes) in holders {
+    fn let_go(&mut self, holders: Vec<Held>, failure: Option<Failure>) {
+        for held in holders {
+            let id = held.request;
             match &failure {
                 Some(failure) => self.requests.give_up(id, Outcome::Failed(failure.clone())),
-                None => self.complete_nodes(id, nodes),
+                None => self.complete_nodes(held),
             }
-            self.has_given_up |= failure.is_some();
+            self.has_void_nodes |= failure.is_some();
             let request = self.requests.get_mut(id).expect("a request ends after its tasks");
             request.of_policy.tasks -= 1;
             self.finish_if_over(id);
         }
     }
 
-    fn complete_nodes(&mut self, id: RequestId, nodes: u32) {
+    fn complete_nodes(&mut self, Held { request: id, run, end, count }: Held) {
         let request = self.requests.get_mut(id).expect("a request ends after its tasks");
-        request.of_policy.nodes -= u64::from(nodes);
+        request.of_policy.nodes -= u64::from(count);
+        if let (Some(decisions), None) = (&mut request.of_policy.decisions, &request.ending) {
+            self.undecided.extend(decisions.written(id, run, end));
+        }
+    }
+
+    /// Goes on by a decision of a request.
+    fn decided(&mut self, id: RequestId, decision: DecisionIndex, outcome: Result<bool, Arc<str>>) {
+        let is_true = match outcome {
+            Ok(is_true) => is_true,
+            Err(reason) => {
+                return self.give_up(id, Outcome::Failed(Failure::WorkerLost(reason)));
+            }
+        };
+        let Some(request) = self.requests.get_mut(id) else { return };
+        let decisions = request.of_policy.decisions.as_mut();
+        let Settled { left_out, .. } =
+            decisions.expect("a request with decisions").fell(decision, is_true);
+        let length = |run: &RunIndex| u64::from(request.graph.runs()[run.index()].length);
+        request.of_policy.nodes -= left_out.iter().map(length).sum::<u64>();
+        self.has_void_nodes |= !left_out.is_empty();
+        self.finish_if_over(id);
     }
 
     fn give_up(&mut self, id: RequestId, outcome: Outcome) {
@@ -408,7 +516,7 @@ impl Staged {
             self.leave_waiting(id);
         }
         self.requests.give_up(id, outcome);
-        self.has_given_up = true;
+        self.has_void_nodes = true;
         self.finish_if_over(id);
     }
 
@@ -417,6 +525,9 @@ impl Staged {
         let Some(request) = self.requests.get(id) else { return };
         let is_over = request.ending.is_some() || request.of_policy.nodes == 0;
         if is_over && request.of_policy.tasks == 0 {
+            if let Some(pipeline) = request.of_policy.pipeline {
+                self.pipelines[pipeline].leave();
+            }
             self.requests.finish(self.now, id);
         }
     }
@@ -470,7 +581,8 @@ impl Batching for Staged {
         match event {
             Event::Arrive { request, priority, deadline_ns, graph, session, .. } => {
                 assert!(session.is_none(), "a batch in stages has no chunk of a session");
-                let of_policy = InStages { nodes: graph.nodes(), ..InStages::default() };
+                let (nodes, decisions) = (graph.nodes(), Decisions::of(&graph));
+                let of_policy = InStages { nodes, decisions, ..InStages::default() };
                 let arrival = Arrival { id: request, graph, deadline_ns, of_policy };
                 self.arrive(priority, arrival);
             }
@@ -479,6 +591,9 @@ impl Batching for Staged {
             Event::Complete { worker, task } => self.task_over(worker, task, None),
             Event::TaskFailed { worker, task, reason } => {
                 self.task_over(worker, task, Some(Failure::Task(reason)));
+            }
+            Event::Decided { request, decision, outcome } => {
+                self.decided(request, decision, outcome);
             }
             Event::Cancel { request } => self.give_up(request, Outcome::Cancelled),
             Event::Limits { batch_max, .. } => {
@@ -517,9 +632,15 @@ impl Batching for Staged {
 
     fn has_rest_of_round(&self, worker: WorkerId) -> bool {
         let state = &self.workers[worker.index()];
-        let running = |of: StageOf| self.running[of.pipeline][of.stage].as_ref();
-        let is_left = |running: &Running| !running.tasks.is_empty();
-        !state.is_down && state.stage.and_then(running).is_some_and(is_left)
+        let is_left = |of: StageOf| {
+            let running = self.running[of.pipeline][of.stage].as_ref();
+            running.is_some_and(|running| !running.tasks.is_empty()) && self.is_next_decided(of)
+        };
+        !state.is_down && state.stage.is_some_and(is_left)
+    }
+
+    fn take_undecided(&mut self) -> Vec<Undecided> {
+        std::mem::take(&mut self.undecided)
     }
 
     fn finished(&mut self) -> &mut Vec<Finished> {

@@ -28,6 +28,7 @@ pub(super) struct Pipeline {
     families: BTreeMap<BatchId, FamilyId>,
     /// For each family, the number of parts that every stage has still to complete.
     parts_left: BTreeMap<FamilyId, Vec<u32>>,
+    /// The members of its batches that have not ended.
     members: u32,
 }
 
@@ -69,9 +70,14 @@ impl Pipeline {
         self.table.batches(pipeline)
     }
 
-    /// The number of members of its batches in flight.
+    /// The number of members of its batches in flight that have not ended.
     pub(super) fn members(&self) -> u32 {
         self.members
+    }
+
+    /// A member has ended.
+    pub(super) fn leave(&mut self) {
+        self.members -= 1;
     }
 
     /// When the batch was made that may be stretched, if there is one.
@@ -197,7 +203,7 @@ impl Pipeline {
                 }
                 self.go_on(stage + 1, next, of_first.unwrap_or(pair));
             }
-            Completed::Ends => self.members -= part.len(),
+            Completed::Ends => {}
         }
         self.executors.complete(stage, input);
         self.take_parts();

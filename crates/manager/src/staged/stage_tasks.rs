@@ -13,21 +13,22 @@ pub(super) struct StageTask {
     pub(super) items: Vec<Item>,
 }
 
-/// The tasks of `members` at `stage`, producers before consumers. Rows of all members share tasks, whatever the lengths of their
+/// The tasks of `members`, with the runs that they need, at `stage`, producers before consumers. Rows of all members share tasks, whatever the lengths of their
 /// sequences, up to `limit` rows of a cell type.
 pub(super) fn stage_tasks<'a>(
     stages: &Stages,
     stage: usize,
-    members: impl Iterator<Item = (RequestId, &'a CellGraph)>,
+    members: impl Iterator<Item = (RequestId, &'a CellGraph, Vec<RunIndex>)>,
     limit: impl Fn(CellTypeId) -> u32,
 ) -> VecDeque<StageTask> {
     let mut levels: BTreeMap<(u32, CellTypeId), Vec<Item>> = BTreeMap::new();
-    for (request, graph) in members {
+    for (request, graph, needed) in members {
         let mut depths: Vec<u32> = Vec::with_capacity(graph.runs().len());
         for (run, index) in graph.runs().iter().zip(0..) {
             let before = run.edges.iter().map(|edge| depths[edge.producer.index()] + 1);
             depths.push(before.max().unwrap_or(0));
-            if stages.of(run.cell_type) != stage {
+            if stages.of(run.cell_type) != stage || needed.binary_search(&RunIndex(index)).is_err()
+            {
                 continue;
             }
             let (run_index, count) = (RunIndex(index), run.length);

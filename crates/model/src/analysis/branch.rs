@@ -11,6 +11,7 @@ use crate::analysis::state::Analysis;
 use crate::analysis::value::{Source, Val};
 use crate::data::scalar::Scalar;
 use crate::data::symbol::BATCH;
+use crate::file::attribute::ints_attribute;
 use crate::file::node::Node;
 use crate::file::onnx_file::OnnxFile;
 
@@ -96,6 +97,7 @@ fn select(
     if condition.dims().iter().any(|dim| dim.fixed_part() != 1) {
         return Err("its condition is of several elements".to_owned());
     }
+    let varies = condition.dims().iter().any(|dim| dim.symbols().next().is_some());
     analysis.selects += 1;
     let branches = [true, false].map(|is_true| outputs_of(analysis, node, is_true, file));
     analysis.selects -= 1;
@@ -116,7 +118,17 @@ fn select(
                 "its condition depends on data, and its branches give tensors of {a} and {b}"
             ));
         }
-        let inputs = vec![condition.clone(), then, otherwise];
+        // One truth value for each sequence stands beside tensors of any rank, whose first axis is the batch.
+        let (rank, of_condition) = (then.dims().len(), condition.dims().len());
+        let condition = match varies && of_condition < rank {
+            true => {
+                let axes = (of_condition..rank).map(|axis| axis as i64).collect();
+                let axes = vec![ints_attribute("axes", axes)];
+                apply(analysis, node, "Unsqueeze", axes, vec![condition.clone()])?
+            }
+            false => condition.clone(),
+        };
+        let inputs = vec![condition, then, otherwise];
         let output = apply(analysis, node, "Where", vec![], inputs)?;
         if let Val::View(view) = &output
             && let Source::Op(index, _) = view.source

@@ -78,6 +78,7 @@ fn row_wise(analysis: &Analysis) -> NamedCell {
         domain: Domain { time: None, batch: true },
         scope: Scope::Row,
         stage: 0,
+        guard: None,
         recurrence_depth: 0,
         inputs: inputs.collect(),
         outputs: outputs.clone(),

@@ -6,5 +6,6 @@ pub(crate) mod files;
 pub(crate) mod node;
 pub(crate) mod onnx_file;
 pub(crate) mod passed;
+pub(crate) mod rules;
 pub(crate) mod tensor;
 mod wire_check;

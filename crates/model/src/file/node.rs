@@ -52,6 +52,37 @@ impl Node {
         }
     }
 
+    /// An `If` that picks one of two values from around it.
+    pub(crate) fn select(
+        label: String,
+        condition: &str,
+        [then, otherwise]: [&str; 2],
+        to: &str,
+    ) -> Self {
+        let branch = |value: &str| Subgraph {
+            inputs: Vec::new(),
+            nodes: Vec::new(),
+            initializers: Vec::new(),
+            outputs: vec![value.to_owned()],
+        };
+        let then = ("then_branch".to_owned(), branch(then));
+        let otherwise = ("else_branch".to_owned(), branch(otherwise));
+        Self { subgraphs: vec![then, otherwise], ..Self::named("If", label, &[condition], to) }
+    }
+
+    /// An operator of ONNX's own without attributes.
+    pub(crate) fn named(operator: &str, label: String, inputs: &[&str], to: &str) -> Self {
+        Self {
+            operator: operator.to_owned(),
+            domain: String::new(),
+            label,
+            inputs: inputs.iter().map(|&name| name.to_owned()).collect(),
+            outputs: vec![to.to_owned()],
+            attributes: Vec::new(),
+            subgraphs: Vec::new(),
+        }
+    }
+
     /// The same operator with another body, inputs and outputs.
     pub(crate) fn with_body(
         &self,

@@ -8,9 +8,11 @@ use serde::de::DeserializeOwned;
 
 use crate::error::LoadError;
 use crate::file::files::Files;
+use crate::file::rules::Rules;
 use crate::loading::model::Tables;
 use crate::loading::toml_tables::{
-    CellTable, ChainTable, EncoderDecoderTable, ModelToml, OnnxToml, TreeTable,
+    CellTable, ChainTable, EncoderDecoderTable, ExitTable, ModelToml, OnnxToml, SkipTable,
+    TreeTable,
 };
 
 /// The most rows (steps of all sequences) that a request may carry, unless the model says.
@@ -25,6 +27,8 @@ pub(crate) struct Directory {
     pub(crate) tables: Tables,
     /// Inputs that are constants.
     pub(crate) fixed: BTreeMap<String, Tensor>,
+    /// Early exits and skips of a whole file.
+    pub(crate) rules: Rules,
 }
 
 /// `[unfold]`.
@@ -84,6 +88,18 @@ pub(crate) fn read(files: &Files<'_>, name: String) -> Result<Directory, LoadErr
             return Err(malformed(format!("unfold.kind: {expected}, got \"{kind}\"")));
         }
     };
+    let has_rules = !parsed.exit.is_empty() || !parsed.skip.is_empty();
+    if has_rules && kind != "onnx" {
+        let reason = "[[exit]] and [[skip]] are for a whole ONNX file (unfold.kind = \"onnx\")";
+        return Err(malformed(reason.to_owned()));
+    }
+    let of = |what: &str, reason: String| malformed(format!("[[{what}]]: {reason}"));
+    let exits = parsed.exit.into_iter().map(ExitTable::rule).collect::<Result<_, _>>();
+    let skips = parsed.skip.into_iter().map(SkipTable::rule).collect::<Result<_, _>>();
+    let rules = Rules {
+        exits: exits.map_err(|reason| of("exit", reason))?,
+        skips: skips.map_err(|reason| of("skip", reason))?,
+    };
     for cell in &parsed.cell {
         let of_name = parsed.cell.iter().filter(|other| other.name == cell.name);
         if of_name.count() > 1 {
@@ -107,7 +123,7 @@ pub(crate) fn read(files: &Files<'_>, name: String) -> Result<Directory, LoadErr
         outputs: parsed.outputs,
         ..Tables::default()
     };
-    Ok(Directory { unfold, cells: parsed.cell, max_length, tables, fixed })
+    Ok(Directory { unfold, cells: parsed.cell, max_length, tables, fixed, rules })
 }
 
 /// Parses a `model.toml`. An error says on which line it is.

@@ -111,7 +111,8 @@ fn load_directory(
     options: &LoadOptions,
     registry: &mut CellRegistry,
 ) -> Result<Model, LoadError> {
-    let Directory { unfold, cells, max_length, mut tables, fixed } = directory::read(files, name)?;
+    let Directory { unfold, cells, max_length, mut tables, fixed, rules } =
+        directory::read(files, name)?;
     if let UnfoldTable::Onnx { graph, row } = &unfold {
         let mut file = OnnxFile::read(files, graph)?;
         if let Some(name) = fixed.keys().find(|name| !file.has_input(name)) {
@@ -119,6 +120,7 @@ fn load_directory(
         }
         let amendments = Amendments { fixed, rows: row.clone(), ..Amendments::default() };
         file.amend(&amendments)
+            .and_then(|()| file.apply(&rules))
             .map_err(|reason| LoadError::Malformed { file: files.label("model.toml"), reason })?;
         return load_graph((graph, file), files, tables, max_length, options, registry);
     }

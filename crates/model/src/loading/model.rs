@@ -373,7 +373,8 @@ impl Model {
         };
         let checks = unfolded.checks.iter().map(position).collect();
         if outputs.is_empty() {
-            return Ok(ReplyPlan::new(planned).with_checks(checks));
+            let plan = ReplyPlan::new(planned).with_checks(checks);
+            return Ok(plan.with_choices_of(&unfolded.graph));
         }
         let mut planned: Vec<_> = planned.into_iter().map(Some).collect();
         let take = |name: &String| {
@@ -392,7 +393,8 @@ impl Model {
             })
         };
         let outputs = outputs.iter().map(take).collect::<Result<_, _>>()?;
-        Ok(ReplyPlan::new(outputs).with_checks(checks))
+        let plan = ReplyPlan::new(outputs).with_checks(checks);
+        Ok(plan.with_choices_of(&unfolded.graph))
     }
 
     /// The output that is the reply's text, if one is: of several the one that is joined, else one

@@ -8,9 +8,9 @@ use crate::file::files::Files;
 use crate::loading::directory::{Directory, UnfoldTable, read};
 use crate::loading::text::{OutputTable, TextTable};
 use crate::loading::toml_tables::{
-    CellTable, ChainTable, DecoderTable, EncoderDecoderTable, EncoderTable, InputsToml,
-    InternalTable, LeafTable, MaxStepsTable, ModelToml, OnnxToml, StepOutputTable, StopTable,
-    TreeTable,
+    CellTable, ChainTable, DecoderTable, EncoderDecoderTable, EncoderTable, ExitTable, InputsToml,
+    InternalTable, LeafTable, MaxStepsTable, ModelToml, OnnxToml, SkipTable, StepOutputTable,
+    StopTable, TreeTable,
 };
 
 const PAGE: &str = include_str!("../../../../docs/model-toml.md");
@@ -47,7 +47,8 @@ fn every_example_is_read() {
 fn the_models_of_the_project_are_examples() {
     let langid = include_str!("../../../../models/langid/model.toml");
     let g2p = include_str!("../../../../models/g2p/model.toml");
-    for model in [langid, g2p] {
+    let digits = include_str!("../../../../models/digits/model.toml");
+    for model in [langid, g2p, digits] {
         assert!(examples().contains(&model), "the page lacks\n{model}");
     }
 }
@@ -72,6 +73,8 @@ fn every_key_is_listed_and_no_other() {
         keys::<TextTable>("inputs.text"),
         keys::<OutputTable>("outputs.NAME"),
         keys::<OnnxToml>("unfold"),
+        keys::<ExitTable>("exit"),
+        keys::<SkipTable>("skip"),
         keys::<ChainTable>("unfold"),
         keys::<TreeTable>("unfold"),
         keys::<LeafTable>("unfold.leaf"),

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraph, EndOfSequence, InvalidRequest, NamedTensor, OutputTensor, RowOrder, Run, RunIndex,
-    RunKind, SinkTime, Tensor, TensorData, ValueCheck, ValueIndex,
+    CellGraph, Choice, EndOfSequence, InvalidRequest, NamedTensor, OutputTensor, RowOrder, Run,
+    RunIndex, RunKind, SinkTime, Tensor, TensorData, ValueCheck, ValueIndex,
 };
 
 use crate::loading::text::Labels;
@@ -28,6 +28,15 @@ pub struct ReplyPlan {
     outputs: Vec<PlannedTensor>,
     /// Checks, each with the position of its value among the graph's outputs.
     checks: Vec<(usize, ValueCheck)>,
+    choices: Vec<PlannedChoice>,
+}
+
+/// A [`Choice`], by the positions of its values among the graph's outputs.
+#[derive(Clone, Copy, Debug)]
+struct PlannedChoice {
+    output: usize,
+    condition: usize,
+    other: usize,
 }
 
 /// A tensor of the reply.
@@ -95,12 +104,26 @@ struct StepOutput {
 
 impl ReplyPlan {
     pub(crate) fn new(outputs: Vec<PlannedTensor>) -> Self {
-        Self { outputs, checks: Vec::new() }
+        Self { outputs, checks: Vec::new(), choices: Vec::new() }
     }
 
     /// The plan with checks, each with the position of its value among the graph's outputs.
     pub(crate) fn with_checks(self, checks: Vec<(usize, ValueCheck)>) -> Self {
         Self { checks, ..self }
+    }
+
+    /// The plan with the choices of `graph`.
+    pub(crate) fn with_choices_of(self, graph: &CellGraph) -> Self {
+        let position = |value: ValueIndex| {
+            let position = graph.outputs().iter().position(|&output| output == value);
+            position.expect("a choice is between outputs")
+        };
+        let planned = |&Choice { output, condition, other }: &Choice| PlannedChoice {
+            output: position(output),
+            condition: position(condition),
+            other: position(other),
+        };
+        Self { choices: graph.choices().iter().map(planned).collect(), ..self }
     }
 
     /// The tensors that are made of values.
@@ -119,6 +142,14 @@ impl ReplyPlan {
         ends: &[EndOfSequence],
     ) -> Result<Vec<NamedTensor>, ReplyError> {
         self.checks.iter().try_for_each(|(at, check)| check_integers(check, &values[*at]))?;
+        // The first choice that is true for a row holds.
+        for &PlannedChoice { output, condition, other } in self.choices.iter().rev() {
+            if let TensorData::Bool(is_other) = &values[condition]
+                && is_other.contains(&true)
+            {
+                values[output] = values[output].choose_rows(&values[other], is_other);
+            }
+        }
         let mut readers = vec![0; values.len()];
         self.computed().for_each(|output| readers[output.position] += 1);
         let tensor = |output: PlannedTensor| {

@@ -6,6 +6,7 @@ use batchmaker_graph::Precision;
 use serde::Deserialize;
 
 use crate::data::direction::Direction;
+use crate::file::rules::{Comparison, Condition, Exit, Skip};
 use crate::loading::text::{OutputTable, TextTable, Unit};
 use crate::unfold::templates::template_cell::StepOutput;
 
@@ -221,6 +222,10 @@ pub(super) struct ModelToml {
     pub(super) fixed: BTreeMap<String, toml::Value>,
     #[serde(default)]
     pub(super) cell: Vec<CellTable>,
+    #[serde(default)]
+    pub(super) exit: Vec<ExitTable>,
+    #[serde(default)]
+    pub(super) skip: Vec<SkipTable>,
 }
 
 /// `[inputs]`.
@@ -240,6 +245,64 @@ pub(super) struct OnnxToml {
     /// Inputs whose lengths the file leaves open: their axes without the batch, which is axis 0.
     #[serde(default)]
     pub(super) row: BTreeMap<String, Vec<usize>>,
+}
+
+/// `[[exit]]`.
+#[derive(Debug, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table [[exit]] with when, above or below, and a table reply"
+)]
+pub(super) struct ExitTable {
+    pub(super) when: String,
+    pub(super) above: Option<f32>,
+    pub(super) below: Option<f32>,
+    pub(super) is: Option<bool>,
+    pub(super) reply: BTreeMap<String, String>,
+}
+
+/// `[[skip]]`.
+#[derive(Debug, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table [[skip]] with when, above or below, tensor and from"
+)]
+pub(super) struct SkipTable {
+    pub(super) when: String,
+    pub(super) above: Option<f32>,
+    pub(super) below: Option<f32>,
+    pub(super) is: Option<bool>,
+    pub(super) tensor: String,
+    pub(super) from: String,
+}
+
+impl ExitTable {
+    pub(super) fn rule(self) -> Result<Exit, String> {
+        let Self { when, above, below, is, reply } = self;
+        Ok(Exit { when: condition(when, above, below, is)?, reply })
+    }
+}
+
+impl SkipTable {
+    pub(super) fn rule(self) -> Result<Skip, String> {
+        let Self { when, above, below, is, tensor, from } = self;
+        Ok(Skip { when: condition(when, above, below, is)?, tensor, from })
+    }
+}
+
+fn condition(
+    tensor: String,
+    above: Option<f32>,
+    below: Option<f32>,
+    is: Option<bool>,
+) -> Result<Condition, String> {
+    let is = match (above, below, is) {
+        (Some(bound), None, None) => Comparison::Above(bound),
+        (None, Some(bound), None) => Comparison::Below(bound),
+        (None, None, Some(is)) => Comparison::Equal(is),
+        _ => return Err(format!("`{tensor}` is compared by one of `above`, `below` and `is`")),
+    };
+    Ok(Condition { tensor, is })
 }
 
 /// Unit of text, as `model.toml` spells it.

@@ -3,7 +3,7 @@
 //! Row ops that the outputs and the recurrent operators need are *instances*: an op over
 //! all rows of its domain, or at one step (where only that step is needed, it alone is
 //! computed). Instances with equally many recurrent operators upstream, on the same
-//! domain, of one stage and connected to each other make one segment; so do the ops of a fused arg-max.
+//! domain, of one stage, needed by one condition and connected to each other make one segment; so do the ops of a fused arg-max.
 //! Where the file fixes all lengths, row ops between operators on whole tensors are cut with these.
 
 use std::collections::BTreeSet;
@@ -11,9 +11,11 @@ use std::collections::BTreeSet;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Scope, Source, ValueRef};
 use crate::partition::arg_max::ArgMax;
+use crate::partition::choices::choices;
 use crate::partition::copies::copy_plain_outputs;
 use crate::partition::derive::derive_inputs;
 use crate::partition::group::group;
+use crate::partition::guards::guards;
 use crate::partition::lookups::find_lookups;
 use crate::partition::order::order;
 use crate::partition::segment::{Cut, Instance};
@@ -27,12 +29,16 @@ pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>, stage_starts:
     let written = analysis.ops.len();
     derive_inputs(analysis);
     widen(analysis, &arg_maxes);
+    let mut guards = guards(analysis);
+    let choices = choices(analysis);
     copy_plain_outputs(analysis);
+    guards.resize(analysis.ops.len(), None);
     let mut cut = Cut {
         segments: Vec::new(),
         parts: Vec::new(),
         lookups: find_lookups(analysis),
         stacks: stacks::find(analysis),
+        choices,
         arg_maxes,
         full: (0..analysis.ops.len()).filter(|&op| analysis.ops[op].scope != Scope::Row).collect(),
     };
@@ -42,6 +48,10 @@ pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>, stage_starts:
             crossing.insert(analysis.resolve(view.source, view.at));
         }
     }
+    for (condition, other) in cut.choices.iter().flat_map(|choices| &choices.others) {
+        crossing.extend([*condition, *other]);
+    }
+    crossing.extend(guards.iter().flatten().map(|guard| guard.condition));
     for index in 0..analysis.recurrents.len() {
         crossing.extend(cut.recurrent_reads(analysis, index));
     }
@@ -56,8 +66,8 @@ pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>, stage_starts:
         }
         cut.full.extend(both);
     };
-    let stages = stages(analysis, written, stage_starts);
-    cut.segments = group(analysis, &cut, &stages, &instances, crossing);
+    let stages = stages(analysis, written, stage_starts, &guards);
+    cut.segments = group(analysis, &cut, (&stages, &guards), &instances, crossing);
     cut.parts = order(analysis, &cut);
     cut
 }

@@ -5,25 +5,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{RowOp, Scope, Source, ValueRef};
 use crate::data::dim::steps;
+use crate::partition::guards::OpGuard;
 use crate::partition::segment::{Cut, Instance, Segment};
 
 pub(super) fn group(
     analysis: &Analysis,
     cut: &Cut,
-    stages: &[usize],
+    (stages, guards): (&[usize], &[Option<OpGuard>]),
     instances: &BTreeSet<Instance>,
     mut crossing: BTreeSet<ValueRef>,
 ) -> Vec<Segment> {
     let list: Vec<Instance> = instances.iter().copied().collect();
     let position: BTreeMap<Instance, usize> =
         list.iter().enumerate().map(|(i, &instance)| (instance, i)).collect();
-    let after = phases(analysis, cut, &list);
+    let after = phases(analysis, cut, guards, &list);
     let key = |i: usize| {
         let Instance { op, .. } = list[i];
         let fused = cut.arg_maxes.iter().position(|arg_max| arg_max.ops.contains(&op));
         let RowOp { recurrence_depth, scope, .. } = analysis.ops[op];
         let domain = analysis.instance_domain(list[i]);
-        (recurrence_depth, stages[op], domain, after[i], fused, scope)
+        (recurrence_depth, stages[op], domain, after[i], fused, guards[op], scope)
     };
     let mut parent: Vec<usize> = (0..list.len()).collect();
     fn find(parent: &mut [usize], mut i: usize) -> usize {
@@ -57,7 +58,7 @@ pub(super) fn group(
         members.entry(find(&mut parent, i)).or_default().push(instance);
     }
     let segment = |(root, instances): (usize, Vec<Instance>)| {
-        let (recurrence_depth, stage, domain, .., scope) = key(root);
+        let (recurrence_depth, stage, domain, .., guard, scope) = key(root);
         let inside: BTreeSet<Instance> = instances.iter().copied().collect();
         let is_produced_inside = |reference: &ValueRef| match reference.source {
             Source::Op(op, _) => inside.contains(&Instance { op, at: cut.produced(*reference).at }),
@@ -88,7 +89,8 @@ pub(super) fn group(
                 }
             }
         }
-        Segment { instances, domain, scope, recurrence_depth, stage, inputs, outputs: Vec::new() }
+        let outputs = Vec::new();
+        Segment { instances, domain, scope, recurrence_depth, stage, guard, inputs, outputs }
     };
     let mut segments: Vec<Segment> = members.into_iter().map(segment).collect();
     crossing.extend(segments.iter().flat_map(|segment| segment.inputs.iter().copied()));
@@ -107,9 +109,14 @@ pub(super) fn group(
 
 /// For each instance of `list`, which is in the order of ops, counts how often its inputs change on the longest
 /// path between recurrent operators: from rows of one domain to those of another, between rows and whole
-/// tensors, to a step that sequences may lack, before and after a fused arg-max. Instances of one segment are of one
+/// tensors, to a step that sequences may lack, before and after a fused arg-max, into and out of a branch of an `If`. Instances of one segment are of one
 /// phase, so that segments never wait for each other.
-fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
+fn phases(
+    analysis: &Analysis,
+    cut: &Cut,
+    guards: &[Option<OpGuard>],
+    list: &[Instance],
+) -> Vec<usize> {
     let place = |reference: ValueRef| match reference.source {
         Source::Op(op, _) => {
             list.binary_search(&Instance { op, at: cut.produced(reference).at }).ok()
@@ -128,14 +135,28 @@ fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
             Some((place(reference)?, is_all && reference.at.is_some_and(may_lack)))
         })
     };
-    let kind = |at: usize| (analysis.ops[list[at].op].scope, analysis.instance_domain(list[at]));
+    let kind = |at: usize| {
+        let Instance { op, .. } = list[at];
+        (analysis.ops[op].scope, analysis.instance_domain(list[at]), guards[op])
+    };
+    // What decides whether an instance is needed comes before it, too.
+    let decided_by = |at: usize| guards[list[at].op].and_then(|guard| place(guard.condition));
     let mut phases: Vec<usize> = vec![0; list.len()];
-    for at in 0..list.len() {
-        let after = |(before, is_step): (usize, bool)| {
-            let is_last = cut.arg_maxes.iter().any(|arg_max| arg_max.ops[0] == list[before].op);
-            phases[before] + usize::from(is_last || is_step || kind(before) != kind(at))
-        };
-        phases[at] = reads(at).map(after).max().unwrap_or(0);
+    loop {
+        let before = phases.clone();
+        for at in 0..list.len() {
+            let after = |(before, is_step): (usize, bool)| {
+                let is_last = cut.arg_maxes.iter().any(|arg_max| arg_max.ops[0] == list[before].op);
+                phases[before] + usize::from(is_last || is_step || kind(before) != kind(at))
+            };
+            let read = reads(at).map(after).max();
+            let decided = decided_by(at).map(|decides| phases[decides] + 1);
+            phases[at] = read.max(decided).unwrap_or(0);
+        }
+        // Mostly at once: an instance may be decided by one that the file has later.
+        if phases == before || guards.iter().all(Option::is_none) {
+            break;
+        }
     }
     // A tensor along several axes of steps stays inside a segment where it can, and so does one that is made of
     // constants and lengths alone: it is produced when it is first read.

@@ -13,7 +13,10 @@ pub(super) fn order(analysis: &Analysis, cut: &Cut) -> Vec<Part> {
     let mut waiting: Vec<Part> = recurrents.chain((0..segments.len()).map(Part::Segment)).collect();
     let reads = |part: Part| match part {
         Part::Recurrent(index) => cut.recurrent_reads(analysis, index),
-        Part::Segment(index) => segments[index].inputs.clone(),
+        Part::Segment(index) => {
+            let guard = segments[index].guard.map(|guard| guard.condition);
+            segments[index].inputs.iter().copied().chain(guard).collect()
+        }
     };
     let rank = |part: &Part| match *part {
         Part::Recurrent(index) => (analysis.recurrents[index].recurrence_depth, 1),

@@ -10,6 +10,8 @@ use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, Scope, Source, ValueRef, View};
 use crate::data::direction::Direction;
 use crate::partition::arg_max::ArgMax;
+use crate::partition::choices::Choices;
+use crate::partition::guards::OpGuard;
 use crate::partition::stacks::Stacks;
 
 /// A row op over all rows, or at a step.
@@ -29,6 +31,8 @@ pub(crate) struct Segment {
     pub(crate) recurrence_depth: usize,
     /// The stage of a file that is cut into stages, else 0.
     pub(crate) stage: usize,
+    /// The truth value by which a sequence needs it; none if every one does.
+    pub(crate) guard: Option<OpGuard>,
     /// The values that it reads, in order of first use.
     pub(crate) inputs: Vec<ValueRef>,
     /// The values of it that others read.
@@ -50,6 +54,8 @@ pub(crate) struct Cut {
     /// For each recurrent operator, the embedding op that it absorbs, and its table.
     pub(crate) lookups: Vec<Option<(usize, Arc<[f32]>)>>,
     pub(crate) stacks: Stacks,
+    /// What the rows of each output may be instead.
+    pub(crate) choices: Vec<Choices>,
     /// Products under an arg-max, each a segment of its own.
     pub(crate) arg_maxes: Vec<ArgMax>,
     /// Ops that are computed at every step, so that a reader of one step takes it from there.

@@ -18,6 +18,11 @@ const HEAVY: [&str; 8] = [
     "QLinearConv",
 ];
 
+/// Whether an operator takes much of a network's time.
+pub(super) fn is_heavy(operator: &str) -> bool {
+    HEAVY.contains(&operator)
+}
+
 /// The nodes of a file without recurrence that stages may begin with, in the order of the file: heavy operators before which no
 /// more tensors cross than before the heavy ones around them. None of a file with recurrent operators.
 pub(crate) fn stage_starts(analysis: &Analysis) -> Vec<String> {
@@ -30,15 +35,15 @@ pub(crate) fn stage_starts(analysis: &Analysis) -> Vec<String> {
         (0..ops.len()).map(|op| producers(analysis, op).collect()).collect();
     // The last op that reads what an op computes for a request.
     let mut last_reader = vec![0; ops.len()];
-    for reader in (0..ops.len()).filter(|&op| needed[op]) {
+    // What a branch computes waits for nobody: the reply takes it, or a copy at the end.
+    for reader in (0..ops.len()).filter(|&op| needed[op] && ops[op].operator != "If") {
         for &of in &reads[reader] {
             last_reader[of] = if is_constant(analysis, of) { 0 } else { reader };
         }
     }
     let crossing = |at: usize| last_reader[..at].iter().filter(|&&reader| reader >= at).count();
-    let is_heavy = |&op: &usize| {
-        needed[op] && !is_constant(analysis, op) && HEAVY.contains(&&*ops[op].operator)
-    };
+    let is_heavy =
+        |&op: &usize| needed[op] && !is_constant(analysis, op) && is_heavy(&ops[op].operator);
     let heavy: Vec<(usize, usize)> =
         (0..ops.len()).filter(is_heavy).map(|op| (op, crossing(op))).collect();
     // The first stage has the first of them. A node that became several ops begins with the first of these.

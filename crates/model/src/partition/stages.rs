@@ -2,10 +2,16 @@
 
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{RowOp, Scope, Source};
+use crate::partition::guards::OpGuard;
 
 /// The stage of each op. The first `written` are those of the file's nodes, in their order; those behind them belong to what they
 /// read. `starts` names the nodes that begin stages 1, 2, …. No op reads what one of a later stage writes.
-pub(super) fn stages(analysis: &Analysis, written: usize, starts: &[String]) -> Vec<usize> {
+pub(super) fn stages(
+    analysis: &Analysis,
+    written: usize,
+    starts: &[String],
+    guards: &[Option<OpGuard>],
+) -> Vec<usize> {
     let mut stages = vec![0; analysis.ops.len()];
     if starts.is_empty() {
         return stages;
@@ -16,10 +22,21 @@ pub(super) fn stages(analysis: &Analysis, written: usize, starts: &[String]) -> 
         let begun = |first: &Option<usize>| first.is_some_and(|first| first <= op);
         firsts.iter().rposition(begun).map_or(0, |start| start + 1)
     };
-    for op in 0..stages.len() {
-        let own = if op < written { of_place(op) } else { 0 };
-        let read = producers(analysis, op).map(|of| stages[of]).max();
-        stages[op] = own.max(read.unwrap_or(0));
+    loop {
+        let before = stages.clone();
+        for op in 0..stages.len() {
+            let own = if op < written { of_place(op) } else { 0 };
+            // Nor is one needed or not by what a later stage computes.
+            let decided_by = guards[op].and_then(|guard| match guard.condition.source {
+                Source::Op(of, _) => Some(of),
+                _ => None,
+            });
+            let read = producers(analysis, op).chain(decided_by).map(|of| stages[of]).max();
+            stages[op] = own.max(read.unwrap_or(0));
+        }
+        if stages == before {
+            break;
+        }
     }
     // What is made of constants and lengths alone is made where it is first read.
     for op in (0..stages.len()).rev() {

@@ -97,6 +97,16 @@ pub(crate) struct PlanCell {
     pub(crate) inputs: Vec<PlanRead>,
     pub(crate) initial: Vec<Option<PlanRead>>,
     pub(crate) sinks: Vec<PlanSink>,
+    /// The truth value by which a sequence needs it; none if every one does.
+    pub(crate) guard: Option<PlanGuard>,
+}
+
+/// The condition for a sequence to need a cell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlanGuard {
+    /// The value of truth values.
+    pub(crate) condition: usize,
+    pub(crate) when: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -105,6 +115,8 @@ pub(crate) struct PlanOutput {
     pub(crate) value: usize,
     pub(crate) axes: Vec<Extent>,
     pub(crate) permutation: Option<Vec<usize>>,
+    /// The values that its rows may be instead, each behind that of its condition. The first that is true holds.
+    pub(crate) choices: Vec<(usize, usize)>,
 }
 
 impl PlanOutput {

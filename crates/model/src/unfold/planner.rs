@@ -17,13 +17,14 @@ use crate::data::symbol::{BATCH, Symbol};
 use crate::emit::recurrent::cell;
 use crate::emit::registration::{LoadOptions, NewCell};
 use crate::emit::{row_segment, sequence_segment};
+use crate::partition::guards::OpGuard;
 use crate::partition::segment::{Cut, Part, Segment};
 use crate::unfold::cell_names::CellNames;
 use crate::unfold::integers::is_wide;
 use crate::unfold::interface::{extent, layout, length, rows_first, step_axis, time_first};
 use crate::unfold::plan::{
-    ChainOrder, Overlap, PlanAxis, PlanCell, PlanCheck, PlanInput, PlanOutput, PlanRead, PlanSink,
-    PlanValue, UnfoldPlan,
+    ChainOrder, Overlap, PlanAxis, PlanCell, PlanCheck, PlanGuard, PlanInput, PlanOutput, PlanRead,
+    PlanSink, PlanValue, UnfoldPlan,
 };
 use crate::unfold::priorities::priorities;
 use crate::unfold::unfolding::{ReplyTensor, RequestTensor, Takes, TensorInfo, Unfolding};
@@ -189,7 +190,11 @@ impl Planner<'_> {
         let mut references = Vec::new();
         for part in &self.cut.parts {
             match *part {
-                Part::Segment(index) => references.extend(&self.cut.segments[index].inputs),
+                Part::Segment(index) => {
+                    let segment = &self.cut.segments[index];
+                    references.extend(&segment.inputs);
+                    references.extend(segment.guard.map(|guard| guard.condition));
+                }
                 Part::Recurrent(index) => {
                     references.extend(self.cut.recurrent_reads(self.analysis, index));
                 }
@@ -199,6 +204,8 @@ impl Planner<'_> {
             if !self.cut.stacks.outputs.contains_key(&index) {
                 references.push(self.analysis.resolve(view.source, view.at));
             }
+            let others = self.cut.choices[index].others.iter();
+            references.extend(others.flat_map(|&(condition, other)| [condition, other]));
         }
         references
     }
@@ -386,8 +393,14 @@ impl Planner<'_> {
             Scope::Row => "row-wise",
             Scope::Sequence | Scope::Request => "over whole sequences",
         };
+        let condition = segment.guard.and_then(|guard| match guard.condition.source {
+            Source::Op(op, _) => Some((guard.when, &self.analysis.ops[op].label)),
+            _ => None,
+        });
+        let only = condition
+            .map_or(String::new(), |(when, label)| format!(", only where {label} gives {when}"));
         let description = format!(
-            "{what}, {over}, at recurrence depth {}: {}",
+            "{what}, {over}{only}, at recurrence depth {}: {}",
             segment.recurrence_depth,
             labels.join(", ")
         );
@@ -457,7 +470,8 @@ impl Planner<'_> {
             lengths: recurrent.lengths.clone(),
             keeps_state: recurrent.keeps_state(),
         });
-        PlanCell { cell_type, chain, is_sequence_level: false, domain, inputs, initial, sinks }
+        let (is_sequence_level, guard) = (false, None);
+        PlanCell { cell_type, chain, is_sequence_level, domain, inputs, initial, sinks, guard }
     }
 
     fn segment(&mut self, segment: &Segment, cell_type: CellTypeId) -> PlanCell {
@@ -481,6 +495,10 @@ impl Planner<'_> {
             inputs,
             initial: Vec::new(),
             sinks,
+            guard: segment.guard.map(|OpGuard { condition, when }| PlanGuard {
+                condition: self.by_reference[&self.cut.produced(condition)],
+                when,
+            }),
         }
     }
 
@@ -489,9 +507,14 @@ impl Planner<'_> {
         for (index, (name, view)) in self.analysis.outputs.iter().enumerate() {
             if let Some(&value) = self.stacked.get(&index) {
                 let axes = view.dims.iter().map(extent).collect();
-                outputs.push(PlanOutput { name: name.clone(), value, axes, permutation: None });
+                let (name, permutation, choices) = (name.clone(), None, Vec::new());
+                outputs.push(PlanOutput { name, value, axes, permutation, choices });
                 continue;
             }
+            let value_of = |reference: &ValueRef| self.by_reference[&self.cut.produced(*reference)];
+            let others = self.cut.choices[index].others.iter();
+            let choices = others.map(|(condition, other)| (value_of(condition), value_of(other)));
+            let choices = choices.collect();
             let value = self.by_reference[&self.analysis.resolve(view.source, view.at)];
             let planned = &self.values[value];
             // The value's own axes: those of its rows in their order, then a row's.
@@ -508,7 +531,7 @@ impl Planner<'_> {
             let mut permutation = vec![0; own.len()];
             own.iter().enumerate().for_each(|(i, &axis)| permutation[axis] = i);
             let permutation = (!permutation.is_sorted()).then_some(permutation);
-            outputs.push(PlanOutput { name: name.clone(), value, axes, permutation });
+            outputs.push(PlanOutput { name: name.clone(), value, axes, permutation, choices });
         }
         outputs
     }

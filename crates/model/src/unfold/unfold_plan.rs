@@ -5,17 +5,19 @@
 //! another. Rows of a value stand in the order of the request's or the reply's tensor
 //! where there is one.
 
+use std::collections::BTreeMap;
+
 use batchmaker_graph::{
-    CellGraphBuilder, Chunk, InvalidRequest, KeptSteps, NamedTensor, OutputTensor, Parameters,
-    Rows, Sink, SinkTime, Tensor, TensorData, Unfold, UnfoldError, Unfolded, ValueCheck,
-    ValueIndex,
+    CellGraphBuilder, Choice, Chunk, DecisionIndex, Guard, InvalidRequest, KeptSteps, NamedTensor,
+    OutputTensor, Parameters, Rows, RunIndex, Sink, SinkTime, Tensor, TensorData, Unfold,
+    UnfoldError, Unfolded, ValueCheck, ValueIndex,
 };
 
 use crate::data::direction::Direction;
 use crate::data::symbol::{BATCH, Symbol};
 use crate::unfold::integers::{check_computed, check_integers};
 use crate::unfold::lengths::Lengths;
-use crate::unfold::plan::{Extent, PlanRead, UnfoldPlan};
+use crate::unfold::plan::{Extent, PlanCell, PlanGuard, PlanRead, UnfoldPlan};
 
 impl UnfoldPlan {
     /// The rows of a sequence that a cell over `axis` reads or writes, from a step on.
@@ -127,6 +129,7 @@ impl Unfold for UnfoldPlan {
         for value in &self.values[inputs.len()..] {
             graph.value(value.row.clone(), (value.slots * lengths.rows(value.domain)) as u32);
         }
+        let mut decisions: BTreeMap<(usize, u32), DecisionIndex> = BTreeMap::new();
         let cells = self.cells.iter().zip(steps).enumerate();
         for (index, (cell, steps)) in cells.filter(|_| !waits) {
             let is_again = overlap.is_some_and(|overlap| overlap.is_again[index]);
@@ -151,7 +154,8 @@ impl Unfold for UnfoldPlan {
                         Sink { port: sink.port, time: sink.time, rows: self.span(to, b, &lengths) }
                     });
                     let (reads, sinks) = (reads.collect(), sinks.collect());
-                    graph.rows(cell.cell_type, 1, reads, sinks);
+                    let run = graph.rows(cell.cell_type, 1, reads, sinks);
+                    self.guard(&mut graph, run, cell, b, &mut decisions, &lengths);
                     continue;
                 }
                 let read = |(port, read): (usize, &PlanRead)| {
@@ -174,7 +178,8 @@ impl Unfold for UnfoldPlan {
                     let initial = cell.initial.iter().map(first).collect();
                     graph.chain(cell.cell_type, length, reads, initial, sinks);
                 } else {
-                    graph.rows(cell.cell_type, length, reads, sinks);
+                    let run = graph.rows(cell.cell_type, length, reads, sinks);
+                    self.guard(&mut graph, run, cell, b, &mut decisions, &lengths);
                 }
             }
         }
@@ -209,6 +214,14 @@ impl Unfold for UnfoldPlan {
         let checks: Vec<ValueCheck> = checks.collect();
         let values = outputs.iter().map(|output| output.value);
         values.chain(checks.iter().map(|check| check.value)).for_each(|value| graph.output(value));
+        for output in &self.outputs {
+            let value = |value: usize| ValueIndex(value as u32);
+            for &(condition, other) in &output.choices {
+                let (output, condition, other) =
+                    (value(output.value), value(condition), value(other));
+                graph.choose(Choice { output, condition, other });
+            }
+        }
         Ok(Unfolded { graph: graph.finish()?, inputs, outputs, checks })
     }
 
@@ -230,6 +243,25 @@ impl Unfold for UnfoldPlan {
 }
 
 impl UnfoldPlan {
+    /// Lets sequence `b` go without the run of a cell that it may not need.
+    fn guard(
+        &self,
+        graph: &mut CellGraphBuilder,
+        run: RunIndex,
+        cell: &PlanCell,
+        b: usize,
+        decisions: &mut BTreeMap<(usize, u32), DecisionIndex>,
+        lengths: &Lengths,
+    ) {
+        let Some(PlanGuard { condition, when }) = cell.guard else { return };
+        let read = PlanRead { value: condition, at: None, slot: 0 };
+        let row = self.rows(read, (None, 0), b, lengths).row(0) as u32;
+        let decision = *decisions
+            .entry((condition, row))
+            .or_insert_with(|| graph.decision(ValueIndex(condition as u32), row));
+        graph.guard(run, Guard { decision, when });
+    }
+
     /// Adds a value that the request brings; its tensor as rows.
     fn add_input(
         &self,

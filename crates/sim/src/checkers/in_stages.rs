@@ -65,13 +65,15 @@ impl InStages {
         self.submitted.push(Submitted { worker, stage, requests });
     }
 
-    fn check_sizes(&self, batches: &[BatchInStages]) -> Result<(), String> {
+    fn check_sizes(&self, ledger: &Ledger, batches: &[BatchInStages]) -> Result<(), String> {
         let Staging { batch_max, active_max, .. } = self.staging;
         let size = |batch: &BatchInStages| batch.members.len() as u64;
         if let Some(batch) = batches.iter().find(|batch| size(batch) > u64::from(batch_max)) {
             return Err(format!("at most {batch_max} members: {batch:?}"));
         }
-        let all: u64 = batches.iter().map(size).sum();
+        // Members that were answered left their places to others.
+        let members = batches.iter().flat_map(|batch| &batch.members);
+        let all = members.filter(|member| ledger.requests.contains_key(member)).count() as u64;
         if all > u64::from(active_max) {
             return Err(format!("{all} members in all, at most {active_max}"));
         }
@@ -162,8 +164,8 @@ impl InStages {
         Ok(())
     }
 
-    fn check_batches(&mut self, batches: &[BatchInStages]) -> Result<(), String> {
-        self.check_sizes(batches)?;
+    fn check_batches(&mut self, ledger: &Ledger, batches: &[BatchInStages]) -> Result<(), String> {
+        self.check_sizes(ledger, batches)?;
         for batch in batches {
             let Some(before) = self.batches.get(&key(batch)) else { continue };
             Self::check_handed(before, batch)?;
@@ -193,12 +195,12 @@ impl Checker for InStages {
         "in stages"
     }
 
-    fn check(&mut self, _ledger: &Ledger, seen: &Observation<'_>) -> Result<(), String> {
+    fn check(&mut self, ledger: &Ledger, seen: &Observation<'_>) -> Result<(), String> {
         match seen {
             Observation::Batch { worker, cell_type, nodes, .. } => {
                 self.note_task(*worker, *cell_type, nodes);
             }
-            Observation::InStages { batches } => return self.check_batches(batches),
+            Observation::InStages { batches } => return self.check_batches(ledger, batches),
             Observation::Over { worker, .. } => {
                 self.in_flight[worker.index()].pop_front();
             }

@@ -8,6 +8,7 @@ mod answers;
 mod batches;
 mod checker;
 mod deadlines;
+mod decisions;
 mod exactly_once;
 #[cfg(test)]
 mod harness;
@@ -53,6 +54,9 @@ pub(crate) fn of(config: &Config, costs: Option<&[CellCost]>, load: Load) -> Vec
     ];
     if let Some(in_stages) = in_stages::InStages::of(config) {
         checkers.push(Box::new(in_stages));
+    }
+    if config.policy == Policy::Cellular || config.policy.is_of_rows() {
+        checkers.push(Box::new(decisions::Decisions));
     }
     if config.policy == Policy::Cellular {
         checkers.push(Box::new(sessions::Sessions));

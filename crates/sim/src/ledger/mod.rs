@@ -125,6 +125,16 @@ impl Ledger {
                     request.end_sequence(chain, &mut self.open);
                 }
             }
+            Observation::Decided { request, decision, outcome } => match outcome {
+                Ok(is_true) => {
+                    if let Some(request) = self.requests.get_mut(&request) {
+                        request.decided(decision, *is_true, &mut self.open);
+                    }
+                }
+                Err(reason) => {
+                    self.give_up(request, Outcome::Failed(Failure::WorkerLost(reason.clone())));
+                }
+            },
             Observation::Progressed { worker, task, steps } => {
                 self.progress(worker, task, steps);
             }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraph, CellTypeId, Edge, EndOfSequence, ModelId, RequestId, RunIndex, RunKind, SessionId,
-    SlotId, TaskId, WorkerId,
+    CellGraph, CellTypeId, DecisionIndex, Edge, EndOfSequence, ModelId, RequestId, RunIndex,
+    RunKind, SessionId, SlotId, TaskId, WorkerId,
 };
 use batchmaker_manager::Outcome;
 
@@ -55,8 +55,19 @@ pub(crate) struct Request {
     pub(crate) unfinished: usize,
     /// Runs with nodes in flight.
     pub(crate) in_flight: usize,
+    /// By [`DecisionIndex`].
+    decisions: Vec<Decided>,
     /// A bit for each worker that was given nodes, or holds the state that the chunk before left.
     pub(super) workers: u64,
+}
+
+/// What is known of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decided {
+    Open,
+    Fell(bool),
+    /// The run that was to decide is left out.
+    Moot,
 }
 
 /// A run of a request.
@@ -68,6 +79,8 @@ pub(crate) struct Run {
     pub(super) reached_end_of_sequence: bool,
     /// Whether it is a chain of a type with bounded slots, and has none yet.
     pub(crate) lacks_slot: bool,
+    /// Whether a decision leaves it out: it counts as complete.
+    is_left_out: bool,
     pub(crate) submitted: u32,
     pub(crate) completed: u32,
     /// Nodes in flight, first ones first.
@@ -90,6 +103,7 @@ impl Run {
             length,
             reached_end_of_sequence: false,
             lacks_slot: false,
+            is_left_out: false,
             submitted: 0,
             completed: 0,
             flights,
@@ -135,6 +149,7 @@ impl Request {
             unfinished: graph.runs().len(),
             in_flight: 0,
             workers: 0,
+            decisions: vec![Decided::Open; graph.decisions().len()],
             graph,
         }
     }
@@ -270,6 +285,9 @@ impl Request {
     /// The number of nodes of `run` that `worker` might be given now if the run had a slot.
     pub(super) fn ready_but_for_slot(&self, run: RunIndex, worker: WorkerId) -> u32 {
         let (progress, shape) = (self.run(run), &self.graph.runs()[run.index()]);
+        if !self.is_needed(run) {
+            return 0;
+        }
         if progress.flights.iter().any(|flight| flight.worker != worker) {
             return 0;
         }
@@ -281,6 +299,45 @@ impl Request {
         let available = shape.edges.iter().map(watermark).min().unwrap_or(shape.length);
         let reach = shape.reach(progress.submitted);
         available.min(reach).min(progress.length).saturating_sub(progress.submitted)
+    }
+
+    /// Whether the run is known to be needed.
+    pub(crate) fn is_needed(&self, run: RunIndex) -> bool {
+        let guard = self.graph.runs()[run.index()].guard;
+        guard
+            .is_none_or(|guard| self.decisions[guard.decision.index()] == Decided::Fell(guard.when))
+    }
+
+    /// Enters a decision, with the runs that it leaves out, and the decisions that were theirs.
+    pub(super) fn decided(
+        &mut self,
+        decision: DecisionIndex,
+        is_true: bool,
+        open: &mut [OpenRuns],
+    ) {
+        if self.given_up.is_some() || self.decisions[decision.index()] != Decided::Open {
+            return;
+        }
+        self.decisions[decision.index()] = Decided::Fell(is_true);
+        // Runs come after those that decide, so one pass finds all.
+        for (index, run) in (0..).map(RunIndex).zip(self.graph.clone().runs()) {
+            let Some(guard) = run.guard.filter(|_| !self.run(index).is_left_out) else { continue };
+            match self.decisions[guard.decision.index()] {
+                Decided::Open => continue,
+                Decided::Fell(fell) if fell == guard.when => continue,
+                Decided::Fell(_) | Decided::Moot => {}
+            }
+            self.close(index, open);
+            let progress = &mut self.runs[index.index()];
+            progress.is_left_out = true;
+            (progress.submitted, progress.completed) = (run.length, run.length);
+            self.unfinished -= 1;
+            for (known, other) in self.decisions.iter_mut().zip(self.graph.decisions()) {
+                if other.run == index {
+                    *known = Decided::Moot;
+                }
+            }
+        }
     }
 
     /// The places of its runs; none while it waits.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use batchmaker_graph::{TaskId, WorkerId};
+use batchmaker_graph::{DecisionIndex, RequestId, TaskId, WorkerId};
 
 use crate::scenario::Scenario;
 
@@ -32,6 +32,8 @@ pub(super) enum SimulationEvent {
     Ran { worker: WorkerId, life: u32, is_failed: bool },
     /// The manager learns of the end of the task.
     ReportTask { worker: WorkerId, life: u32, task: TaskId, is_failed: bool },
+    /// A decision of a request was read.
+    Decide { request: RequestId, decision: DecisionIndex },
     /// A deadline may be reached.
     Deadline,
     /// An idle worker asks for work after all.

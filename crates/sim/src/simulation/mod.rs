@@ -17,9 +17,11 @@ mod streams;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use batchmaker_graph::{BatchedTask, RequestId, SessionId, TaskId, Work, WorkerId};
-use batchmaker_manager::{Event, Failure, Finished, Outcome, Policy};
-use batchmaker_simulated::{Fate, Hashes, Started, VirtualDevice};
+use batchmaker_graph::{
+    BatchedTask, Decision, DecisionIndex, RequestId, SessionId, TaskId, Work, WorkerId,
+};
+use batchmaker_manager::{Event, Failure, Finished, Outcome, Policy, Undecided};
+use batchmaker_simulated::{Fate, Hashes, Started, VirtualDevice, is_true};
 
 use crate::arrival::Arrival;
 use crate::ledger::Request;
@@ -167,11 +169,13 @@ impl<'a> Simulation<'a> {
                 self.collect()?;
                 self.observed.ledger.give_slots();
             }
+            SimulationEvent::Decide { request, decision } => self.decide(request, decision)?,
             SimulationEvent::Ask(_) => {}
             SimulationEvent::Calm => self.calm()?,
         }
         self.ask_all(happening)?;
         self.stream()?;
+        self.read_decisions();
         self.wake_later();
         self.observed.settled()
     }
@@ -347,6 +351,30 @@ impl Simulation<'_> {
     }
 }
 
+/// Decisions.
+impl Simulation<'_> {
+    /// Has the decisions read that the manager asks for.
+    fn read_decisions(&mut self) {
+        for Undecided { request, index: decision, .. } in self.observed.manager.take_undecided() {
+            let late_ns = self.rng.within(0..=self.disturbances.reports_late_ns_max);
+            let decide = SimulationEvent::Decide { request, decision };
+            self.agenda.enter(self.now_ns + late_ns, decide);
+        }
+    }
+
+    /// Reports a decision of a request, unless it has ended.
+    fn decide(&mut self, request: RequestId, decision: DecisionIndex) -> Result<(), Broken> {
+        let Some(known) = self.observed.ledger.requests.get(&request) else { return Ok(()) };
+        let Decision { value, row, .. } = known.graph.decisions()[decision.index()];
+        let row = self.device.peek(request, value, row as usize);
+        let row = row.map_err(|misuse| broken("device", misuse))?;
+        self.summary.decisions += 1;
+        let outcome = row.map(is_true).ok_or_else(|| Arc::from("the row that decides is lost"));
+        let seen = Observation::Decided { request, decision, outcome: &outcome };
+        self.handle(Event::Decided { request, decision, outcome: outcome.clone() }, &seen)
+    }
+}
+
 /// Work.
 impl Simulation<'_> {
     /// Lets the workers ask for work, starting from any of them.
@@ -495,7 +523,7 @@ impl Simulation<'_> {
                 self.summary.succeeded += 1;
                 let before = session.map_or_else(States::new, |id| self.sessions.states(id));
                 let (expected, states) = reply::expected(&graph, salt, &before);
-                reply::compare(id, &values, &expected)?;
+                reply::compare(id, &graph, &values, &expected)?;
                 self.streams.compare(id, &graph, &expected)?;
                 if let Some(session) = session {
                     self.summary.succeeded_chunks += 1;
