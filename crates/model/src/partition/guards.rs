@@ -11,7 +11,7 @@ use crate::analysis::recurrence::Recurrent;
 use crate::analysis::references::row_of;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Source, ValueRef};
-use crate::partition::stage_starts::is_heavy;
+use crate::partition::heavy::is_heavy;
 
 /// The truth value, one for each sequence or for the request, by which an op is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

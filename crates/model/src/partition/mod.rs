@@ -7,6 +7,7 @@ pub(crate) mod cut;
 mod derive;
 mod group;
 pub(crate) mod guards;
+mod heavy;
 mod lookups;
 mod order;
 pub(crate) mod segment;

@@ -3,25 +3,8 @@
 use crate::analysis::references::needed;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::View;
+use crate::partition::heavy::is_heavy;
 use crate::partition::stages::{is_constant, producers};
-
-/// The operators that take most of a network's time. What follows one of them up to the next is run with it, so no cut lies between
-/// operators that an executor joins.
-const HEAVY: [&str; 8] = [
-    "AveragePool",
-    "Conv",
-    "ConvTranspose",
-    "Gemm",
-    "MatMul",
-    "MatMulInteger",
-    "MaxPool",
-    "QLinearConv",
-];
-
-/// Whether an operator takes much of a network's time.
-pub(super) fn is_heavy(operator: &str) -> bool {
-    HEAVY.contains(&operator)
-}
 
 /// The nodes of a file without recurrence that stages may begin with, in the order of the file: heavy operators before which no
 /// more tensors cross than before the heavy ones around them. None of a file with recurrent operators.
