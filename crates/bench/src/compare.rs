@@ -6,7 +6,7 @@ use batchmaker::{CellStatistics, Statistics};
 
 use crate::cpu_time::CpuTime;
 use crate::driver::{Answer, Saturation, Service, play};
-use crate::measurement::{Measurement, Reading, Subject};
+use crate::measurement::{AnswerTime, Measurement, Reading, Subject};
 use crate::report::Report;
 use crate::trace::Trace;
 
@@ -71,6 +71,8 @@ pub struct Measured {
     pub wall_s: f64,
     /// The time that compute threads waited for a core, in seconds; 0 where the system does not report it.
     pub descheduled_s: f64,
+    /// The time of each answer, in the order in which they came.
+    pub answers: Vec<AnswerTime>,
     /// The error of the first request that failed.
     pub first_error: Option<String>,
 }
@@ -149,6 +151,7 @@ pub fn compare<S: Service>(
             report: measurement.report(subject),
             queue_cdf: measurement.queue_cdf(),
             compute_cdf: measurement.compute_cdf(),
+            answers: measurement.answers,
             first_error: measurement.first_error,
         }
     });

@@ -12,6 +12,8 @@
 //! ("coordinated omission"). How late it was is reported apart ([`Report::lateness_ms`]); where
 //! that is not far below the latency, the generator was measured and not the server.
 //!
+//! **The peak** of a contender is the highest rate at which it keeps a quality of service ([`peak`]).
+//!
 //! **Saturation** asks for throughput alone: [`Trace::saturated`] has no times, and the driver
 //! keeps as many requests in flight as batches can use, and counts completions in the middle of
 //! the run. The latency of such a run depends on how many those are. A rate above what saturation
@@ -36,6 +38,7 @@ mod inputs;
 mod kernel_rate;
 mod measurement;
 mod over_http;
+mod peak;
 mod plot;
 mod random;
 mod report;
@@ -50,7 +53,9 @@ pub use driver::{Answer, Service};
 pub use in_process::InProcess;
 pub use inputs::{Inputs, NoLength};
 pub use kernel_rate::KernelRate;
+pub use measurement::AnswerTime;
 pub use over_http::{HttpError, OverHttp};
+pub use peak::{Qos, peak};
 pub use plot::{
     BatchCurve, PlotError, latency_against_throughput, time_against_throughput, time_cdf,
 };

@@ -53,6 +53,16 @@ pub(crate) struct Measurement {
     cpu: Option<CpuTime>,
     engine: Option<Statistics>,
     samples: Vec<BatchSample>,
+    pub(crate) answers: Vec<AnswerTime>,
+}
+
+/// When a request that was answered should have been sent, and how long its answer took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AnswerTime {
+    /// In seconds since the start of the run, over its parts one after the other.
+    pub at_s: f64,
+    /// The time from then to the answer, in milliseconds.
+    pub latency_ms: f64,
 }
 
 /// Counters at a moment of a run.
@@ -74,7 +84,12 @@ impl Measurement {
             self.lateness.record(nanoseconds(request.sent - request.intended));
             match &request.answer {
                 Answer::Reply { at, queue_and_compute_ns } => {
-                    self.latency.record(nanoseconds(*at - request.intended));
+                    let latency = *at - request.intended;
+                    self.latency.record(nanoseconds(latency));
+                    self.answers.push(AnswerTime {
+                        at_s: (self.wall + (request.intended - start)).as_secs_f64(),
+                        latency_ms: latency.as_secs_f64() * 1e3,
+                    });
                     if let Some((queue_ns, compute_ns)) = *queue_and_compute_ns {
                         self.queue.record(queue_ns);
                         self.compute.record(compute_ns);

@@ -2,6 +2,7 @@
 //! policy, so that all of them run under the same load. It is no clock and no player.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use rand_distr::{Distribution, Exp};
 use serde::Serialize;
@@ -46,6 +47,31 @@ impl Trace {
             Arrival { at_ns: Some(now_ns), shape }
         });
         Self { arrivals: arrivals.collect() }
+    }
+
+    /// Requests that arrive as in [`poisson`](Self::poisson), at a rate for a time, then at the next. As many come as the rates and times
+    /// say; `shapes` are gone through over and over again.
+    ///
+    /// # Panics
+    /// Unless all rates are finite and above 0, and there are shapes.
+    pub fn stepping(shapes: &[Shape], steps: &[(f64, Duration)], seed: u64) -> Self {
+        let mut rng = stream(seed, Purpose::Arrivals);
+        let mut arrivals = Vec::new();
+        let (mut begin_s, mut shapes) = (0.0, shapes.iter().cycle());
+        for &(rate_rps, time) in steps {
+            assert!(rate_rps.is_finite() && rate_rps > 0.0, "a rate of {rate_rps} a second");
+            let gaps_s = Exp::new(rate_rps).expect("the rate is above 0");
+            let end_s = begin_s + time.as_secs_f64();
+            let mut now_s = begin_s + gaps_s.sample(&mut rng);
+            while now_s < end_s {
+                let shape = shapes.next().expect("there are shapes").clone();
+                let at_ns = Some((now_s * NS_PER_S).round() as u64);
+                arrivals.push(Arrival { at_ns, shape });
+                now_s += gaps_s.sample(&mut rng);
+            }
+            begin_s = end_s;
+        }
+        Self { arrivals }
     }
 
     /// Requests without times: the next is sent whenever fewer requests are in flight than the load allows.

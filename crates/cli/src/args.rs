@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use batchmaker::{EngineBuilder, Goal, Isa, Policy, Precision, WORKERS_MAX};
-use batchmaker_bench::Workload;
+use batchmaker_bench::{Qos, Workload};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -277,6 +277,10 @@ Examples:
   batchmaker bench ocr.onnx --replay requests.jsonl --saturate --in-flight 8
   batchmaker bench tree --workload file:trees.txt --saturate --policy cellular --policy merged
   batchmaker bench bert.onnx --saturate --policy cellular --policy staged:batch=8:stretch=20ms
+  batchmaker bench unet.onnx --shares 0.25,0.6,0.9 --policy zero --policy staged
+  batchmaker bench unet.onnx --peak --policy zero --policy delay:window=5ms --policy delay:window=20ms
+  batchmaker bench unet.onnx --stepping 10:20s,60:20s,10:20s --policy zero --policy staged --write-latencies l.jsonl
+  batchmaker bench unet.onnx --saturate --in-flight 1     a closed loop: one client, who waits for each reply
   batchmaker bench langid --rate 1000 --url http://127.0.0.1:8000 --json")]
 pub(crate) struct BenchArgs {
     /// An ONNX file, a model directory, or the name of a model that comes with the project; with
@@ -302,6 +306,22 @@ pub(crate) struct BenchArgs {
     /// Several rates, one after the other
     #[arg(long, value_name = "RATE,…", group = "load", value_delimiter = ',', value_parser = rate)]
     pub(crate) sweep: Vec<f64>,
+
+    /// The highest rate of each policy at which --qos is kept, by search: which window of `delay` is best, say
+    #[arg(long, group = "load", conflicts_with_all = ["plot", "plot_times", "kernel_rate", "write_trace"])]
+    pub(crate) peak: bool,
+
+    /// Rates that are these shares of the first policy's peak, which is searched first
+    #[arg(long, value_name = "SHARE,…", group = "load", value_delimiter = ',', value_parser = rate, conflicts_with = "write_trace")]
+    pub(crate) shares: Vec<f64>,
+
+    /// One run at several rates, each for a time: 20:10s,80:10s,20:10s
+    #[arg(long, value_name = "RATE:TIME,…", group = "load", value_delimiter = ',', value_parser = step)]
+    pub(crate) stepping: Vec<(f64, Duration)>,
+
+    /// The quality of service that a peak keeps: p50, p90 or p99 of latencies within milliseconds
+    #[arg(long, value_name = "QOS", default_value = "p99:200ms")]
+    pub(crate) qos: Qos,
 
     /// The time that each policy and rate is measured, unless --requests says otherwise: seconds, or a duration such
     /// as 500ms or 2m
@@ -349,6 +369,10 @@ pub(crate) struct BenchArgs {
     /// Draw latency against throughput, as SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
+
+    /// Write the latency of each request, as JSON lines
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write_latencies: Option<PathBuf>,
 
     /// Draw the distributions of queue and compute time, as SVG
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sweep", "url"])]
@@ -454,6 +478,13 @@ fn positive(text: &str) -> Result<usize, String> {
 fn max_error(text: &str) -> Result<f64, String> {
     let error = text.parse().ok().filter(|error: &f64| (0.0..=1.0).contains(error));
     error.ok_or_else(|| "expected a number from 0 to 1".to_owned())
+}
+
+/// A step of `--stepping`.
+fn step(text: &str) -> Result<(f64, Duration), String> {
+    let expected = || "expected RATE:TIME, such as 80:10s".to_owned();
+    let (of, time) = text.split_once(':').ok_or_else(expected)?;
+    Ok((rate(of)?, period(time)?))
 }
 
 fn rate(text: &str) -> Result<f64, String> {

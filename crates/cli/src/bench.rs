@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use batchmaker::{
@@ -11,8 +12,8 @@ use batchmaker::{
     StageStarts,
 };
 use batchmaker_bench::{
-    Contender, InProcess, KernelRate, KernelTime, Load, Measured, OverHttp, Progress, Report,
-    Service, Trace, compare, latency_against_throughput, table, time_cdf,
+    AnswerTime, Contender, InProcess, KernelRate, KernelTime, Load, Measured, OverHttp, Progress,
+    Report, Service, Trace, compare, latency_against_throughput, peak, table, time_cdf,
 };
 use batchmaker_device::Device;
 use batchmaker_server::offline;
@@ -140,34 +141,101 @@ impl Kernels {
     }
 }
 
-/// The loads that the arguments ask for.
-fn loads(args: &BenchArgs, arity: Option<u32>, in_flight_max: usize) -> anyhow::Result<Vec<Load>> {
-    let rates: Vec<Option<f64>> = match (args.rate, args.saturate) {
-        (Some(rate), _) => vec![Some(rate)],
-        (None, true) => vec![None],
-        (None, false) => args.sweep.iter().copied().map(Some).collect(),
-    };
-    let takes_turns = args.policy.len() > 1 || args.kernel_rate;
-    let turns = if takes_turns { TURNS } else { 1 };
-    let load = |rate_rps: Option<f64>| {
+/// Makes the loads that the arguments ask for.
+struct Loads<'a> {
+    args: &'a BenchArgs,
+    arity: Option<u32>,
+    in_flight_max: usize,
+}
+
+impl Loads<'_> {
+    /// All loads but those that depend on a peak.
+    fn all(&self) -> anyhow::Result<Vec<Load>> {
+        let args = self.args;
+        if !args.stepping.is_empty() {
+            return Ok(vec![self.stepping()?]);
+        }
+        let rates: Vec<Option<f64>> = match (args.rate, args.saturate) {
+            (Some(rate), _) => vec![Some(rate)],
+            (None, true) => vec![None],
+            (None, false) => args.sweep.iter().copied().map(Some).collect(),
+        };
+        rates.into_iter().map(|rate| self.at(rate)).collect()
+    }
+
+    /// The load of a rate, or the saturated one.
+    fn at(&self, rate_rps: Option<f64>) -> anyhow::Result<Load> {
+        let args = self.args;
         let default = match rate_rps {
             Some(rate) => ((rate * args.seconds.as_secs_f64()) as usize).max(REQUESTS_MIN),
             None => SATURATED_REQUESTS,
         };
         let requests = args.requests.map_or(default, |requests| requests as usize);
-        let shapes = args.workload.shapes(arity, requests, args.seed)?;
+        let shapes = args.workload.shapes(self.arity, requests, args.seed)?;
         let trace = match rate_rps {
             Some(rate_rps) => Trace::poisson(shapes, rate_rps, args.seed),
             None => Trace::saturated(shapes),
         };
-        let parts = usize::from(args.turns.unwrap_or(turns)).min(requests);
-        let replayed = args.replay.as_ref().map(|path| format!("replay:{}", path.display()));
-        let (workload, seed) = (replayed.unwrap_or_else(|| args.workload.to_string()), args.seed);
         let is_timed = rate_rps.is_none() && args.requests.is_none();
-        let time = is_timed.then_some(args.seconds);
-        Ok(Load { workload, seed, rate_rps, trace, parts, in_flight_max, time })
-    };
-    rates.into_iter().map(load).collect()
+        Ok(self.of(trace, rate_rps, is_timed.then_some(args.seconds)))
+    }
+
+    /// The load of several rates in one run. Its rate is their mean.
+    fn stepping(&self) -> anyhow::Result<Load> {
+        let args = self.args;
+        let time: f64 = args.stepping.iter().map(|(_, time)| time.as_secs_f64()).sum();
+        let requests: f64 =
+            args.stepping.iter().map(|(rate, time)| rate * time.as_secs_f64()).sum();
+        let shapes = args.workload.shapes(self.arity, requests.ceil() as usize, args.seed)?;
+        let trace = Trace::stepping(&shapes, &args.stepping, args.seed);
+        if trace.arrivals.is_empty() {
+            bail!("--stepping: no request comes in that time");
+        }
+        let load = self.of(trace, Some(requests / time), None);
+        // The steps follow each other in one run, unless turns are asked for.
+        Ok(Load { parts: args.turns.map_or(1, usize::from).min(load.trace.arrivals.len()), ..load })
+    }
+
+    fn of(&self, trace: Trace, rate_rps: Option<f64>, time: Option<Duration>) -> Load {
+        let args = self.args;
+        let takes_turns = args.policy.len() > 1 || args.kernel_rate;
+        let turns = args.turns.unwrap_or(if takes_turns { TURNS } else { 1 });
+        let replayed = args.replay.as_ref().map(|path| format!("replay:{}", path.display()));
+        Load {
+            workload: replayed.unwrap_or_else(|| args.workload.to_string()),
+            seed: args.seed,
+            parts: usize::from(turns).min(trace.arrivals.len()),
+            in_flight_max: self.in_flight_max,
+            rate_rps,
+            trace,
+            time,
+        }
+    }
+
+    /// The loads, where some depend on the peak of the first contender.
+    fn known<S: Service>(&self, contenders: &mut [Contender<S>]) -> anyhow::Result<Vec<Load>> {
+        let Some(first) = contenders.first_mut().filter(|_| !self.args.shares.is_empty()) else {
+            return self.all();
+        };
+        let peak_rps = self.peak(first)?;
+        if peak_rps == 0.0 {
+            bail!("{} keeps {} at no rate", first.policy, self.args.qos);
+        }
+        eprintln!(
+            "batchmaker: the peak of {} under {} is {peak_rps:.1} requests a second",
+            first.policy, self.args.qos
+        );
+        self.args.shares.iter().map(|share| self.at(Some(share * peak_rps))).collect()
+    }
+
+    /// The peak of a contender, in requests a second.
+    fn peak<S: Service>(&self, contender: &mut Contender<S>) -> anyhow::Result<f64> {
+        // What can go wrong does so at the first load.
+        self.at(None)?;
+        let load =
+            |rate| Load { parts: 1, ..self.at(rate).expect("a load of other rates was made") };
+        Ok(peak(contender, self.args.qos, load, &mut |_| {})?)
+    }
 }
 
 /// The number of children of the nodes of a model's trees, if it is a model of trees; `-` is none.
@@ -188,7 +256,8 @@ fn arity_of(model: &Path) -> anyhow::Result<Option<u32>> {
 
 fn write_trace(args: &BenchArgs, path: &Path) -> anyhow::Result<()> {
     let failed = || format!("cannot write '{}'", path.display());
-    for load in loads(args, arity_of(&args.model)?, 1)? {
+    let loads = Loads { args, arity: arity_of(&args.model)?, in_flight_max: 1 };
+    for load in loads.all()? {
         let file = BufWriter::new(File::create(path).with_context(failed)?);
         load.trace.write_jsonl(file).with_context(failed)?;
     }
@@ -202,7 +271,11 @@ fn measure<S: Service>(
     kernels: Option<Kernels>,
 ) -> anyhow::Result<()> {
     let arity = contenders.first().and_then(|contender| contender.service.arity());
-    let loads = loads(args, arity, in_flight_max)?;
+    let makes = Loads { args, arity, in_flight_max };
+    if args.peak {
+        return peaks(args, &makes, &mut contenders);
+    }
+    let loads = makes.known(&mut contenders)?;
     let requests: usize = loads.iter().map(|load| load.trace.arrivals.len()).sum();
     let is_counted = args.requests.is_some() || !args.saturate;
     let bar = progress_bar(is_counted.then_some(requests * contenders.len()));
@@ -256,6 +329,9 @@ fn measure<S: Service>(
     if let Some(path) = &args.plot {
         write(path, &latency_against_throughput(&reports, &title)?)?;
     }
+    if let Some(path) = &args.write_latencies {
+        write_latencies(path, &measured)?;
+    }
     if let Some(path) = &args.plot_times {
         let series = measured.into_iter().flat_map(|one| {
             let name = |of: &str| format!("{} {of}", one.report.policy);
@@ -268,6 +344,45 @@ fn measure<S: Service>(
         bail!("{failures} requests failed");
     }
     Ok(())
+}
+
+/// Prints the peak of each contender.
+fn peaks<S: Service>(
+    args: &BenchArgs,
+    loads: &Loads<'_>,
+    contenders: &mut [Contender<S>],
+) -> anyhow::Result<()> {
+    if !args.json {
+        println!("peak under {}, requests a second", args.qos);
+    }
+    for contender in contenders {
+        let peak_rps = loads.peak(contender)?;
+        let Contender { policy, model, .. } = contender;
+        match args.json {
+            true => {
+                let line = serde_json::json!({
+                    "policy": policy, "model": model, "qos": args.qos.to_string(), "peak_rps": peak_rps,
+                });
+                println!("{line}");
+            }
+            false => println!("{peak_rps:10.1}  {policy}"),
+        }
+    }
+    Ok(())
+}
+
+/// Writes the latency of each request, a line each.
+fn write_latencies(path: &Path, measured: &[Measured]) -> anyhow::Result<()> {
+    let mut text = String::new();
+    for Measured { report, answers, .. } in measured {
+        for AnswerTime { at_s, latency_ms } in answers {
+            let line = serde_json::json!({
+                "policy": report.policy, "rate_rps": report.rate_rps, "at_s": at_s, "latency_ms": latency_ms,
+            });
+            text += &format!("{line}\n");
+        }
+    }
+    write(path, &text)
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {

@@ -1,17 +1,17 @@
 //! The errors of building and calling kernels. None occurs while a step runs: a step with valid arguments
 //! cannot fail.
 
+use std::fmt;
+
 use crate::simd::isa::Isa;
 
 /// Why a kernel could not be built or called.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelError {
     /// This processor lacks the instruction set (or the build has no code for it).
-    #[error("instruction set {0} is not available on this machine")]
     IsaUnavailable(Isa),
 
     /// Rows are too long for sums of products of bytes to fit 32 bits.
-    #[error("rows of {inputs} elements are too long for int8, which takes {most}")]
     Int8Inputs {
         /// Elements of a row.
         inputs: usize,
@@ -20,11 +20,9 @@ pub enum KernelError {
     },
 
     /// A cell without hidden units has no state and no output.
-    #[error("a cell without units: hidden_size (or output_size) must be at least 1")]
     NoHiddenUnits,
 
     /// The sizes multiply to more than an address space holds.
-    #[error("sizes too large: input_size {input_size}, hidden_size {hidden_size}, batch {batch}")]
     TooLarge {
         /// Length of a row of `x`.
         input_size: usize,
@@ -35,7 +33,6 @@ pub enum KernelError {
     },
 
     /// An id that is not a row of the table.
-    #[error("id {id} is not one of the table's {rows} rows")]
     Id {
         /// The id given.
         id: i64,
@@ -44,7 +41,6 @@ pub enum KernelError {
     },
 
     /// A slice does not have the length that the sizes give it.
-    #[error("{tensor} has {actual} elements, expected {expected}")]
     Length {
         /// The name of the argument.
         tensor: &'static str,
@@ -54,3 +50,29 @@ pub enum KernelError {
         actual: usize,
     },
 }
+
+impl fmt::Display for KernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IsaUnavailable(isa) => {
+                write!(f, "instruction set {isa} is not available on this machine")
+            }
+            Self::Int8Inputs { inputs, most } => {
+                write!(f, "rows of {inputs} elements are too long for int8, which takes {most}")
+            }
+            Self::NoHiddenUnits => {
+                f.write_str("a cell without units: hidden_size (or output_size) must be at least 1")
+            }
+            Self::TooLarge { input_size, hidden_size, batch } => write!(
+                f,
+                "sizes too large: input_size {input_size}, hidden_size {hidden_size}, batch {batch}"
+            ),
+            Self::Id { id, rows } => write!(f, "id {id} is not one of the table's {rows} rows"),
+            Self::Length { tensor, expected, actual } => {
+                write!(f, "{tensor} has {actual} elements, expected {expected}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for KernelError {}

@@ -7,6 +7,7 @@ mod arrows;
 mod batchmaker;
 mod cargo;
 mod check;
+mod dvabatch;
 mod figures_file;
 mod operators;
 mod peers;
@@ -37,6 +38,8 @@ enum Automation {
     /// Runs the manager through simulated workloads and faults, one for each seed
     #[command(after_help = sim::EXAMPLES)]
     Sim(sim::Arguments),
+    /// Compares batches in stages with others in virtual time, on a device shaped like a GPU
+    Dvabatch(dvabatch::Arguments),
     /// Compares this tree with a commit before it: the bits of replies, and speed
     #[command(after_help = against::EXAMPLES)]
     Against(against::Arguments),
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Automation::Check => check::run(),
         Automation::Arrows(arguments) => arrows::run(&arguments),
         Automation::Sim(arguments) => sim::run(&arguments),
+        Automation::Dvabatch(arguments) => dvabatch::run(&arguments),
         Automation::Against(arguments) => against::run(&arguments),
         Automation::Peers(arguments) => peers::run(&arguments),
         Automation::Operators(arguments) => operators::run(&arguments),

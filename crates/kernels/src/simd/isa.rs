@@ -18,9 +18,16 @@ pub enum Isa {
 }
 
 /// A name that no instruction set has.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown instruction set {0:?}: expected scalar, avx2, avx512 or amx")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownIsa(pub String);
+
+impl fmt::Display for UnknownIsa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown instruction set {:?}: expected scalar, avx2, avx512 or amx", self.0)
+    }
+}
+
+impl std::error::Error for UnknownIsa {}
 
 impl Isa {
     /// Every instruction set, slowest first.

@@ -1,0 +1,163 @@
+"""Makes the tables of Figures 14 to 16, 20 and 21 of the DVABatch paper for this machine: networks in stages beside batches that run as a
+whole, with `batchmaker bench`.
+
+Figures 14 and 16: mean and 99th percentile of latency at a quarter, three fifths and nine tenths of ZeroBatch's peak under a quality of service.
+Figure 15: latency while the load steps up and down. Figure 20: by the number of stages. Figure 21: a closed loop, one client.
+
+ZeroBatch and DelayBatch (`zero`, `delay`) are not padded: images are of one size. The window of DelayBatch is the one with the highest peak.
+Networks have random weights; nothing else may run on the machine.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+import make_networks
+
+SHARES = [0.25, 0.6, 0.9]
+WINDOWS_MS = [1, 2, 5, 10, 20]
+STEPS = [0.2, 0.5, 0.9, 0.5, 0.2]
+POLICIES = ["zero", "cellular", "staged"]
+
+
+class Bench:
+    """One network, and `batchmaker` to measure it with."""
+
+    def __init__(self, arguments, name):
+        self.arguments, self.name = arguments, name
+        self.path = arguments.out / name / f"{name}.onnx"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_networks.write(name, self.path, arguments.thin, arguments.pixels)
+
+    def run(self, command, *options, text=False):
+        line = [self.arguments.batchmaker, command, self.path, *map(str, options)]
+        print(f"> {' '.join(map(str, line))}", file=sys.stderr, flush=True)
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(done.stderr)
+        return done.stdout if text else [json.loads(row) for row in done.stdout.splitlines()]
+
+    def profile(self, stages=None):
+        self.run("profile", "--precision", "f32", *(["--stages", stages] if stages else []), text=True)
+
+    def bench(self, *options, policies=POLICIES):
+        chosen = [option for policy in policies for option in ("--policy", policy)]
+        return self.run("bench", "--json", "--workload", "fixed:1", "--qos", self.arguments.qos, *chosen, *options)
+
+    def peaks(self, policies):
+        seconds = ["--seconds", self.arguments.seconds]
+        return {row["policy"]: row["peak_rps"] for row in self.bench("--peak", *seconds, policies=policies)}
+
+
+def table(head, rows):
+    print("\n| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+    print(flush=True)
+
+
+def figures_14_and_16(bench):
+    """Mean and 99th percentile at three loads, and whether `staged` is as good as the better of the others."""
+    windows = bench.peaks([f"delay:window={ms}ms" for ms in WINDOWS_MS])
+    delay = max(windows, key=windows.get)
+    shares = ",".join(map(str, SHARES))
+    options = ["--shares", shares, "--requests", bench.arguments.requests, "--turns", bench.arguments.turns]
+    rows = bench.bench(*options, policies=[*POLICIES, delay])
+    print(f"\n{bench.name}: mean / p90 / p99 in ms; `{delay}` has the highest peak of the windows tried, {windows[delay]:.1f}/s")
+    head, body, count = ["requests/s"], [], len(POLICIES) + 1
+    for at in range(0, len(rows), count):
+        runs = rows[at : at + count]
+        latency = [run["latency_ms"] for run in runs]
+        show = [f"{of['mean']:.1f} / {of['p90']:.1f} / {of['p99']:.1f}" for of in latency]
+        staged = latency[POLICIES.index("staged")]
+        others = [latency[POLICIES.index(name)] for name in ("zero", "cellular")]
+        ratio = [staged[key] / min(other[key] for other in others) for key in ("mean", "p90")]
+        body.append([f"{runs[0]['rate_rps']:.1f}", *show, f"{ratio[0]:.2f} / {ratio[1]:.2f}"])
+        head = ["requests/s", *(run["policy"] for run in runs), "staged beside the better of zero and cellular, mean / p90"]
+    table(head, body)
+
+
+def figure_15(bench):
+    """Mean latency in each tenth of the time, while the load steps."""
+    peak = bench.peaks(["zero"])["zero"]
+    seconds = bench.arguments.requests / len(STEPS) / peak
+    steps = ",".join(f"{share * peak:.2f}:{max(seconds / share / 2, 1):.2f}" for share in STEPS)
+    file = bench.path.parent / "stepping.jsonl"
+    bench.bench("--stepping", steps, "--write-latencies", file)
+    answers = [json.loads(line) for line in file.read_text().splitlines()]
+    end, bins = max(answer["at_s"] for answer in answers) + 1e-9, 10
+    print(f"\n{bench.name}: the load steps through {steps} (rate:seconds); mean latency in ms in each tenth of the time")
+    body = []
+    for policy in POLICIES:
+        of = [[] for _ in range(bins)]
+        for answer in answers:
+            if answer["policy"] == policy:
+                of[int(bins * answer["at_s"] / end)].append(answer["latency_ms"])
+        body.append([policy, *(f"{sum(times) / len(times):.1f}" if times else "-" for times in of)])
+    table(["policy", *(f"{at + 1}" for at in range(bins))], body)
+
+
+def figure_20(bench):
+    """Peak and mean latency at three fifths of it, by the number of stages."""
+    body = []
+    for stages in bench.arguments.stages:
+        bench.profile(stages)
+        peak = bench.peaks(["staged"])["staged"]
+        options = ["--rate", f"{0.6 * peak:.2f}", "--requests", bench.arguments.requests]
+        (run,) = bench.bench(*options, policies=["staged"])
+        body.append([str(stages), f"{peak:.1f}", f"{run['latency_ms']['mean']:.1f}"])
+    print(f"\n{bench.name}")
+    table(["stages", "peak, requests/s", "mean latency at 0.6 of it, ms"], body)
+    bench.profile()
+
+
+def figure_21(bench):
+    """Latency of one client who waits for each reply."""
+    options = ["--saturate", "--in-flight", 1, "--seconds", bench.arguments.seconds * 3, "--turns", 6]
+    return [bench.name, *(run["latency_ms"]["mean"] for run in bench.bench(*options))]
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="example: python figures.py --networks resnet152,unet,linknet --pixels 64 --out /tmp/figures",
+    )
+    option = parser.add_argument
+    networks = lambda text: text.split(",")
+    option("--batchmaker", default=pathlib.Path("target/release/batchmaker"), type=pathlib.Path)
+    option("--out", required=True, type=pathlib.Path, help="the folder for networks, profiles and latencies")
+    option("--networks", default=["resnet152", "unet", "linknet"], type=networks, help="some of " + ", ".join(make_networks.NETWORKS))
+    option("--figures", default=["14", "15", "20", "21"], type=networks, help="some of 14 (with 16), 15, 20, 21")
+    option("--pixels", type=int, default=64, help="a side of images (default: 64)")
+    option("--thin", type=int, default=1, help="what widths are divided by (default: 1)")
+    option("--requests", type=int, default=1000, help="requests of each policy and rate (default: 1000)")
+    option("--turns", type=int, default=6, help="turns of each rate (default: 6)")
+    option("--seconds", type=float, default=4, help="the time that each rate of a search is measured (default: 4)")
+    option("--stages", default=[1, 2, 4, 8], type=lambda text: [int(n) for n in text.split(",")], help="numbers of stages of Figure 20")
+    option("--qos", default="p99:200ms", help="the quality of service of peaks (default: p99:200ms)")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.networks) - set(make_networks.NETWORKS):
+        parser.error(f"no network {', '.join(sorted(unknown))}")
+    closed = []
+    for name in arguments.networks:
+        bench = Bench(arguments, name)
+        bench.profile()
+        if "14" in arguments.figures:
+            figures_14_and_16(bench)
+        if "15" in arguments.figures:
+            figure_15(bench)
+        if "20" in arguments.figures:
+            figure_20(bench)
+        if "21" in arguments.figures:
+            closed.append(figure_21(bench))
+    if closed:
+        print("\nOne client, who waits for each reply: mean latency in ms")
+        over = lambda row: f"{100 * (row[1 + POLICIES.index('staged')] / row[1] - 1):+.1f} %"
+        table(["network", *POLICIES, "staged over zero"], [[row[0], *(f"{ms:.2f}" for ms in row[1:]), over(row)] for row in closed])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+//! `cargo xtask dvabatch`: the paper's comparison of batches in stages, in virtual time on a device shaped like a GPU.
+
+use batchmaker_sim::gpu_shaped::{Compared, Latency, SHAPES, SHARES};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Requests at each load
+    #[arg(long, default_value_t = 10_000)]
+    requests: usize,
+    /// The seed of their arrivals
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// The mean and 99th percentile that the paper's DVABatch takes off those of ZeroBatch and DelayBatch, in percent, at each load (section
+/// 8.2).
+const PAPER: [[f64; 4]; 3] =
+    [[16.1, 17.0, 35.4, 45.0], [39.0, 27.0, 47.3, 45.0], [57.7, 54.0, 48.5, 29.0]];
+
+/// Prints a table for each network, and the means over all beside the paper's.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let Arguments { requests, seed } = *arguments;
+    let mut sums = [[0.0; 4]; SHARES.len()];
+    for shape in SHAPES {
+        let compared = shape.compare(requests.max(100), seed);
+        let [zero, delay, staged] = compared.peaks_rps;
+        println!(
+            "\n{}: peaks under p99 of 200 ms: ZeroBatch {zero:.0}/s, DelayBatch ({} ms) {delay:.0}/s, staged {staged:.0}/s",
+            shape.name, compared.window_ms
+        );
+        println!(
+            "| share | requests/s | ZeroBatch, mean / p99 ms | DelayBatch | staged | less than ZeroBatch, mean / p99 | less than DelayBatch |\n|---|---|---|---|---|---|---|"
+        );
+        for ((load, share), sums) in compared.loads.iter().zip(SHARES).zip(&mut sums) {
+            let Compared { rate_rps, zero, delay, staged } = load;
+            let show = |of: &Latency| format!("{:.1} / {:.1}", of.mean_ms, of.p99_ms);
+            let less = less(zero, delay, staged);
+            println!(
+                "| {share} | {rate_rps:.0} | {} | {} | {} | {:.0}% / {:.0}% | {:.0}% / {:.0}% |",
+                show(zero),
+                show(delay),
+                show(staged),
+                less[0],
+                less[1],
+                less[2],
+                less[3],
+            );
+            sums.iter_mut().zip(less).for_each(|(sum, less)| *sum += less / SHAPES.len() as f64);
+        }
+    }
+    println!(
+        "\nAll networks (the paper, with BERT): less than ZeroBatch and than DelayBatch, mean / p99"
+    );
+    for ((share, [a, b, c, d]), paper) in SHARES.iter().zip(sums).zip(PAPER) {
+        let [e, f, g, h] = paper;
+        println!(
+            "{share}: {a:.0}% ({e:.0}%) / {b:.0}% ({f:.0}%); {c:.0}% ({g:.0}%) / {d:.0}% ({h:.0}%)"
+        );
+    }
+    Ok(())
+}
+
+/// The percentages by which mean and 99th percentile of `staged` are below those of the others.
+fn less(zero: &Latency, delay: &Latency, staged: &Latency) -> [f64; 4] {
+    let of = |staged: f64, other: f64| 100.0 * (1.0 - staged / other);
+    [
+        of(staged.mean_ms, zero.mean_ms),
+        of(staged.p99_ms, zero.p99_ms),
+        of(staged.mean_ms, delay.mean_ms),
+        of(staged.p99_ms, delay.p99_ms),
+    ]
+}
