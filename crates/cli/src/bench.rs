@@ -180,6 +180,13 @@ impl Loads<'_> {
         Ok(self.of(trace, rate_rps, is_timed.then_some(args.seconds)))
     }
 
+    /// The saturated load for the time of a search's run, however many requests a rate has.
+    fn saturated(&self) -> anyhow::Result<Load> {
+        let shapes = self.args.workload.shapes(self.arity, SATURATED_REQUESTS, self.args.seed)?;
+        let load = self.of(Trace::saturated(shapes), None, Some(self.args.seconds));
+        Ok(Load { parts: 1, ..load })
+    }
+
     /// The load of several rates in one run. Its rate is their mean.
     fn stepping(&self) -> anyhow::Result<Load> {
         let args = self.args;
@@ -230,10 +237,12 @@ impl Loads<'_> {
 
     /// The peak of a contender, in requests a second.
     fn peak<S: Service>(&self, contender: &mut Contender<S>) -> anyhow::Result<f64> {
-        // What can go wrong does so at the first load.
-        self.at(None)?;
-        let load =
-            |rate| Load { parts: 1, ..self.at(rate).expect("a load of other rates was made") };
+        let saturated = self.saturated()?;
+        let load = |rate: Option<f64>| match rate {
+            None => saturated.clone(),
+            // What can go wrong has not with the saturated one.
+            rate => Load { parts: 1, ..self.at(rate).expect("a load was made of the workload") },
+        };
         Ok(peak(contender, self.args.qos, load, &mut |_| {})?)
     }
 }

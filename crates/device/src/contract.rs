@@ -315,7 +315,8 @@ pub enum Read {
         /// The rows of each value.
         rows: Range<u32>,
     },
-    /// All output values of a request in flight whose nodes are all complete. Gives the elements of
+    /// All output values of a request in flight whose nodes are all complete, or left out by its decisions: rows of those that were left out
+    /// are undefined, and reading them is no error. Gives the elements of
     /// each, flat, in the order of the graph's outputs. The last read of the request: afterwards the
     /// device may have nothing left of its values.
     Outputs {

@@ -2,10 +2,11 @@
 
 use batchmaker_device::Read;
 use batchmaker_graph::{
-    Decision, DecisionIndex, EndOfSequence, RequestId, RunIndex, SessionId, TensorData,
+    Decision, DecisionIndex, EndOfSequence, RequestId, RunIndex, SessionId, TensorData, ValueIndex,
 };
 use batchmaker_manager::{Event, Failure, Outcome, Undecided};
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::reply::RequestTimes;
@@ -30,8 +31,8 @@ struct Entry {
     responder: Responder,
     /// Reads of its values that workers were asked for and that have not arrived.
     reads: u32,
-    /// Those of them that are of decisions.
-    decisions: Vec<(Read, DecisionIndex)>,
+    /// Those of them that are of decisions, by value and row.
+    decisions: BTreeMap<(ValueIndex, u32), DecisionIndex>,
     /// The outcome, once the request has ended: it is answered when nothing is being read any more.
     end: Option<(Outcome, RequestTimes)>,
     values: Vec<TensorData>,
@@ -93,7 +94,7 @@ impl RequestTable {
         if responder.streamed.is_some() {
             self.streamed.push(id);
         }
-        let (reads, decisions, end, values) = (0, Vec::new(), None, Vec::new());
+        let (reads, decisions, end, values) = (0, BTreeMap::new(), None, Vec::new());
         self.entries[index as usize] = Some(Entry { responder, reads, decisions, end, values });
         Some(id)
     }
@@ -129,7 +130,7 @@ impl RequestTable {
         }
         let read = Read::Rows { request, values: Arc::from([value]), rows: row..row + 1 };
         entry.reads += 1;
-        entry.decisions.push((read.clone(), index));
+        entry.decisions.insert((value, row), index);
         Some(read)
     }
 
@@ -149,8 +150,10 @@ impl RequestTable {
         let Some(request) = read.request() else { return Arrived::from(Due::Nothing) };
         let entry = self.entry(request);
         entry.reads -= 1;
-        if let Some(at) = entry.decisions.iter().position(|(asked, _)| *asked == read) {
-            let (_, decision) = entry.decisions.swap_remove(at);
+        if let Read::Rows { values, rows, .. } = &read
+            && let ([value], 1) = (&values[..], rows.len())
+            && let Some(decision) = entry.decisions.remove(&(*value, rows.start))
+        {
             let outcome = data.map(|data| is_true(&data));
             let decided =
                 entry.end.is_none().then_some(Event::Decided { request, decision, outcome });

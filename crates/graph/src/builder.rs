@@ -230,8 +230,10 @@ impl CellGraphBuilder {
             return;
         }
         let decision = self.graph.decisions.get(guard.decision.index()).copied();
+        let decision = decision.filter(|decision| decision.run < run);
         let is_last = run.index() + 1 == self.graph.runs.len();
-        let guarded = self.graph.runs.last_mut().filter(|of| is_last && of.kind == RunKind::Rows);
+        let is_free = |of: &&mut Run| of.kind == RunKind::Rows && of.guard.is_none();
+        let guarded = self.graph.runs.last_mut().filter(|of| is_last && is_free(of));
         match (decision, guarded) {
             (Some(decision), Some(guarded)) => {
                 let need = Need::First { nodes: decision.nodes };
@@ -241,8 +243,10 @@ impl CellGraphBuilder {
                 }
                 guarded.guard = Some(guard);
             }
-            (None, _) => self.fail(format!("{run}: there is no {}", guard.decision)),
-            (_, None) => self.fail(format!("{run}: only the last run, one of rows, gets a guard")),
+            (None, _) => self.fail(format!("{run}: there is no {} before it", guard.decision)),
+            (_, None) => {
+                self.fail(format!("{run}: only the last run, one of rows, gets a guard, and one"))
+            }
         }
     }
 

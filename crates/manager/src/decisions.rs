@@ -1,5 +1,6 @@
 //! The decisions of one request, and the runs that they leave out.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use batchmaker_graph::{CellGraph, DecisionIndex, RequestId, RunIndex};
@@ -12,6 +13,12 @@ pub(crate) struct Decisions {
     graph: Arc<CellGraph>,
     /// By [`DecisionIndex`].
     states: Vec<State>,
+    /// The decisions of each run that decides.
+    of_runs: BTreeMap<RunIndex, Vec<DecisionIndex>>,
+    /// The runs whose guards name each decision.
+    guarded: Vec<Vec<RunIndex>>,
+    /// The runs with guards of which it is not known yet whether they are needed.
+    open: BTreeSet<RunIndex>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +46,23 @@ pub(crate) enum Need {
 impl Decisions {
     /// Those of a request that arrives; none if its graph has none.
     pub(crate) fn of(graph: &Arc<CellGraph>) -> Option<Box<Self>> {
-        let states = vec![State::Unwritten; graph.decisions().len()];
-        (!states.is_empty()).then(|| Box::new(Self { graph: graph.clone(), states }))
+        let count = graph.decisions().len();
+        if count == 0 {
+            return None;
+        }
+        let mut of_runs: BTreeMap<RunIndex, Vec<DecisionIndex>> = BTreeMap::new();
+        for (index, decision) in (0..).map(DecisionIndex).zip(graph.decisions()) {
+            of_runs.entry(decision.run).or_default().push(index);
+        }
+        let (mut guarded, mut open) = (vec![Vec::new(); count], BTreeSet::new());
+        for (index, run) in (0..).map(RunIndex).zip(graph.runs()) {
+            if let Some(guard) = run.guard {
+                guarded[guard.decision.index()].push(index);
+                open.insert(index);
+            }
+        }
+        let states = vec![State::Unwritten; count];
+        Some(Box::new(Self { graph: graph.clone(), states, of_runs, guarded, open }))
     }
 
     /// The request's graph.
@@ -56,9 +78,10 @@ impl Decisions {
         nodes: u32,
     ) -> Vec<Undecided> {
         let mut written = Vec::new();
-        for (index, &decision) in (0..).map(DecisionIndex).zip(self.graph.decisions()) {
+        for &index in self.of_runs.get(&run).into_iter().flatten() {
+            let decision = self.graph.decisions()[index.index()];
             let state = &mut self.states[index.index()];
-            if decision.run == run && decision.nodes <= nodes && *state == State::Unwritten {
+            if decision.nodes <= nodes && *state == State::Unwritten {
                 *state = State::AskedFor;
                 written.push(Undecided { request, index, decision });
             }
@@ -69,7 +92,6 @@ impl Decisions {
     /// Takes note of a decision. Returns the runs whose guards are met, and those that are left out: also those whose own
     /// decisions are.
     pub(crate) fn fell(&mut self, decision: DecisionIndex, is_true: bool) -> Settled {
-        let graph = &self.graph;
         let mut settled = Settled::default();
         let mut open = vec![(decision, State::Fell(is_true))];
         while let Some((decision, state)) = open.pop() {
@@ -78,22 +100,27 @@ impl Decisions {
                 continue;
             }
             *known = state;
-            let guarded = (0..).map(RunIndex).zip(graph.runs()).filter_map(|(index, run)| {
-                let guard = run.guard.filter(|guard| guard.decision == decision)?;
-                Some((index, state == State::Fell(guard.when)))
-            });
-            for (run, is_needed) in guarded {
-                if is_needed {
+            for &run in &self.guarded[decision.index()] {
+                self.open.remove(&run);
+                let guard = self.graph.runs()[run.index()].guard;
+                if guard.is_some_and(|guard| state == State::Fell(guard.when)) {
                     settled.needed.push(run);
                     continue;
                 }
                 settled.left_out.push(run);
-                let decides = (0..).map(DecisionIndex).zip(graph.decisions());
-                let decides = decides.filter(|(_, decision)| decision.run == run);
-                open.extend(decides.map(|(index, _)| (index, State::Moot)));
+                let decides = self.of_runs.get(&run).into_iter().flatten();
+                open.extend(decides.map(|&index| (index, State::Moot)));
             }
         }
         settled
+    }
+
+    /// The runs of which it is not known yet whether they are needed, each with the run that decides.
+    pub(crate) fn open(&self) -> impl Iterator<Item = (RunIndex, RunIndex)> {
+        self.open.iter().filter_map(|&run| {
+            let guard = self.graph.runs()[run.index()].guard?;
+            Some((run, self.graph.decisions()[guard.decision.index()].run))
+        })
     }
 
     /// Whether a run is needed, as far as that is known.

@@ -93,6 +93,24 @@ fn a_skip_leaves_out_what_one_tensor_takes() {
     assert!(unfolded.graph.choices().is_empty());
 }
 
+/// Two heads share what is behind an exit. An operator that computes once for all sequences of a request is not left out by one of them.
+#[test]
+fn an_exit_leaves_out_what_all_outputs_need_behind_it() {
+    let mut graph = network();
+    graph.graph.node.push(node("MatMul", "fourth", &["b", "A"], &["z"]));
+    graph.graph.node.push(node("MatMul", "for all", &["t", "A"], &["u"]));
+    graph.graph.node.push(node("Add", "with all", &["z", "u"], &["v"]));
+    graph.graph.input.push(info("t", DataType::FLOAT, &["1", "4"]));
+    graph.graph.output.push(info("v", DataType::FLOAT, &["N", "4"]));
+    let model = load(graph, &EXIT.replace(" }", ", v = \"a\" }")).unwrap();
+    let only = |name: &str| {
+        let cell = model.cells.iter().find(|cell| cell.description.contains(name)).unwrap();
+        cell.description.contains("only where exit 1 gives false")
+    };
+    assert!(only("second") && only("third") && only("fourth"), "{:?}", model.cells);
+    assert!(!only("for all") && !only("scores"), "{:?}", model.cells);
+}
+
 /// The second exit's decision lies in what the first one leaves out.
 #[test]
 fn exits_are_taken_in_their_order() {
@@ -163,7 +181,10 @@ fn rules_that_do_not_fit_are_refused() {
         (exit("{ y", "{ z"), "there is no output `z`"),
         (exit("y = \"early\"", ""), "nothing for the output `y`"),
         (exit("\"early\"", "\"late\""), "no output depends on a tensor `late`"),
-        (exit("\"early\"", "\"y\""), "`y` in its own place"),
+        (
+            refusal(&format!("{}early = \"confidence\" }}\n", EXIT.replace("}\n", ", "))),
+            "`early` is replaced, so that no exit can take it",
+        ),
         (
             refusal("[[skip]]\nwhen = \"confidence\"\nabove = 1\ntensor = \"a\"\nfrom = \"x\"\n"),
             "depends on what the rule computes of it",

@@ -343,17 +343,8 @@ impl Staged {
         let mut live = members.iter().filter_map(|&id| self.live(id));
         live.all(|LiveRequest { graph, of_policy, .. }| {
             let stage_of = |run: RunIndex| self.stages.of(graph.runs()[run.index()].cell_type);
-            let decider = |run: RunIndex| {
-                let guard = graph.runs()[run.index()].guard?;
-                Some(graph.decisions()[guard.decision.index()].run)
-            };
-            let is_open = |&run: &RunIndex| {
-                stage_of(run) == stage
-                    && of_policy.need(run) == Need::Unknown
-                    && decider(run).is_some_and(|decider| stage_of(decider) < stage)
-            };
-            graph.decisions().is_empty()
-                || !(0..graph.runs().len() as u32).map(RunIndex).any(|run| is_open(&run))
+            let mut open = of_policy.decisions.iter().flat_map(|decisions| decisions.open());
+            !open.any(|(run, decides)| stage_of(run) == stage && stage_of(decides) < stage)
         })
     }
 
@@ -559,7 +550,7 @@ impl Staged {
         let is_orphaned = |running: &Option<Running>| {
             running.as_ref().is_some_and(|running| running.worker.is_none())
         };
-        find(&self.running, is_orphaned)
+        find(&self.running, is_orphaned).filter(|&of| self.is_next_decided(of))
     }
 }
 

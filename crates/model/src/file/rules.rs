@@ -88,12 +88,13 @@ impl OnnxFile {
         if let Some(name) = self.outputs.iter().find(|name| !exit.reply.contains_key(*name)) {
             return Err(format!("reply: nothing for the output `{name}`"));
         }
+        // What an exit replaces is another tensor afterwards.
+        if let Some(name) = exit.internal().iter().find(|name| exit.reply.contains_key(*name)) {
+            return Err(format!("`{name}` is replaced, so that no exit can take it"));
+        }
         let label = format!("exit {number}");
         let condition = self.condition(&exit.when, &label)?;
         for (output, tensor) in &exit.reply {
-            if tensor == output {
-                return Err(format!("reply: `{output}` in its own place"));
-            }
             self.replace(&condition, tensor, output, &label)?;
         }
         Ok(())

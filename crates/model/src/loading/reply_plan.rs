@@ -1,6 +1,7 @@
 //! Puts the reply to a request together from the values of its cell graph: planned when the
 //! request is unfolded, carried out by whoever waits for the reply.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -142,14 +143,18 @@ impl ReplyPlan {
         ends: &[EndOfSequence],
     ) -> Result<Vec<NamedTensor>, ReplyError> {
         self.checks.iter().try_for_each(|(at, check)| check_integers(check, &values[*at]))?;
+        let mut chosen: BTreeMap<usize, TensorData> = BTreeMap::new();
         // The first choice that is true for a row holds.
         for &PlannedChoice { output, condition, other } in self.choices.iter().rev() {
             if let TensorData::Bool(is_other) = &values[condition]
                 && is_other.contains(&true)
             {
-                values[output] = values[output].choose_rows(&values[other], is_other);
+                let so_far = chosen.get(&output).unwrap_or(&values[output]);
+                let rows = so_far.choose_rows(&values[other], is_other);
+                chosen.insert(output, rows);
             }
         }
+        chosen.into_iter().for_each(|(output, rows)| values[output] = rows);
         let mut readers = vec![0; values.len()];
         self.computed().for_each(|output| readers[output.position] += 1);
         let tensor = |output: PlannedTensor| {

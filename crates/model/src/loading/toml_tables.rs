@@ -251,7 +251,7 @@ pub(super) struct OnnxToml {
 #[derive(Debug, Deserialize)]
 #[serde(
     deny_unknown_fields,
-    expecting = "a table [[exit]] with when, above or below, and a table reply"
+    expecting = "a table [[exit]] with when, one of above, below and is, and a table reply"
 )]
 pub(super) struct ExitTable {
     pub(super) when: String,
@@ -265,7 +265,7 @@ pub(super) struct ExitTable {
 #[derive(Debug, Deserialize)]
 #[serde(
     deny_unknown_fields,
-    expecting = "a table [[skip]] with when, above or below, tensor and from"
+    expecting = "a table [[skip]] with when, one of above, below and is, tensor and from"
 )]
 pub(super) struct SkipTable {
     pub(super) when: String,

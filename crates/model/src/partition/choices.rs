@@ -14,19 +14,26 @@ pub(crate) struct Choices {
 
 /// Lets each output that ends in such `If`s be what their last branch computes, and returns what it may be instead.
 pub(super) fn choices(analysis: &mut Analysis) -> Vec<Choices> {
-    let mut all = Vec::new();
-    for index in 0..analysis.outputs.len() {
-        let mut choices = Choices::default();
+    let mut all = vec![Choices::default(); analysis.outputs.len()];
+    // The last outputs are checked, and in no reply.
+    for index in 0..analysis.outputs.len() - analysis.checks.len() {
         let wanted = analysis.domain_of(&analysis.outputs[index].1.dims);
         while let Source::Op(op, _) = analysis.outputs[index].1.source
             && let Some((condition, then, otherwise)) = alternatives(analysis, op, wanted)
+            && !is_shared(analysis, &all, index, otherwise)
         {
-            choices.others.push((condition, then));
+            all[index].others.push((condition, then));
             analysis.outputs[index].1.source = otherwise;
         }
-        all.push(choices);
     }
     all
+}
+
+/// Whether the reply takes a source for another output too, or for another choice: then its rows stay as they are.
+fn is_shared(analysis: &Analysis, all: &[Choices], index: usize, source: Source) -> bool {
+    let mut outputs = analysis.outputs.iter().enumerate();
+    outputs.any(|(at, (_, view))| at != index && view.source == source)
+        || all.iter().flat_map(|of| &of.others).any(|(_, other)| other.source == source)
 }
 
 /// The condition of an `If` whose branches are rows over the wanted axes, and what they compute.
