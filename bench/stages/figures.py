@@ -15,11 +15,20 @@ import subprocess
 import sys
 
 import make_networks
+import numpy as np
 
 SHARES = [0.25, 0.6, 0.9]
 WINDOWS_MS = [1, 2, 5, 10, 20]
 STEPS = [0.2, 0.5, 0.9, 0.5, 0.2]
 POLICIES = ["zero", "cellular", "staged"]
+IMAGES = 8
+
+
+def request(pixels, seed):
+    """A request of one random image."""
+    image = np.random.default_rng(seed).standard_normal((1, 3, pixels, pixels), np.float32)
+    tensor = {"name": "image", "shape": image.shape, "datatype": "FP32", "data": image.round(3).ravel().tolist()}
+    return json.dumps({"inputs": [tensor]})
 
 
 class Bench:
@@ -30,6 +39,8 @@ class Bench:
         self.path = arguments.out / name / f"{name}.onnx"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         make_networks.write(name, self.path, arguments.thin, arguments.pixels)
+        self.requests = self.path.parent / "requests.jsonl"
+        self.requests.write_text("".join(request(arguments.pixels, seed) + "\n" for seed in range(IMAGES)))
 
     def run(self, command, *options, text=False):
         line = [self.arguments.batchmaker, command, self.path, *map(str, options)]
@@ -44,7 +55,7 @@ class Bench:
 
     def bench(self, *options, policies=POLICIES):
         chosen = [option for policy in policies for option in ("--policy", policy)]
-        return self.run("bench", "--json", "--workload", "fixed:1", "--qos", self.arguments.qos, *chosen, *options)
+        return self.run("bench", "--json", "--replay", self.requests, "--qos", self.arguments.qos, *chosen, *options)
 
     def peaks(self, policies):
         seconds = ["--seconds", self.arguments.seconds]

@@ -100,7 +100,7 @@ fn an_exit_leaves_out_what_all_outputs_need_behind_it() {
     graph.graph.node.push(node("MatMul", "fourth", &["b", "A"], &["z"]));
     graph.graph.node.push(node("MatMul", "for all", &["t", "A"], &["u"]));
     graph.graph.node.push(node("Add", "with all", &["z", "u"], &["v"]));
-    graph.graph.input.push(info("t", DataType::FLOAT, &["1", "4"]));
+    graph.graph.input.push(info("t", DataType::FLOAT, &["4"]));
     graph.graph.output.push(info("v", DataType::FLOAT, &["N", "4"]));
     let model = load(graph, &EXIT.replace(" }", ", v = \"a\" }")).unwrap();
     let only = |name: &str| {

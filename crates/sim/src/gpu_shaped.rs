@@ -2,8 +2,12 @@
 //!
 //! A stage takes the same time for any batch up to the one that fills the device, its preferred size, and beyond that in proportion
 //! (Figure 5 of the paper). The shapes below follow what its text says of each network, since the points of its Figures 5 and 6 are not
-//! printed; the time of one request alone is set so that a batch of 64 nearly takes the 200 ms of the paper's QoS target. The device runs one batch
-//! at a time. They were settled before the first run, and are not fitted to the results.
+//! printed; the time of one request alone is set so that a batch of 64 nearly takes the 200 ms of the paper's QoS target. They were settled
+//! before the first run, and are not fitted to the results.
+//!
+//! A batch below the preferred size fills its share of the device, and leaves the rest to others: batches that run at once, in executors of their
+//! own, slow each other down only where together they need more than there is. ZeroBatch and DelayBatch have one executor, as in the paper; batches
+//! in stages have one for each stage, with two buffer pairs (the parallel manner).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -76,8 +80,58 @@ pub struct Comparison {
     pub peaks_rps: [f64; 3],
     /// DelayBatch's window, in milliseconds.
     pub window_ms: u64,
+    /// Ages in milliseconds up to which batches may be stretched, with the mean latency at the medium load in milliseconds. The one with the
+    /// lowest is compared.
+    pub stretches_ms: [(u64, f64); 5],
     /// The loads, which are shares of the first peak.
     pub loads: Vec<Compared>,
+}
+
+/// A device that its batches share.
+struct Device {
+    /// What each executor runs.
+    running: Vec<Option<Running>>,
+    at_ns: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Running {
+    task: TaskId,
+    /// The time that is left if nobody else ran.
+    left_ns: f64,
+    /// The share of the device that it fills.
+    share: f64,
+}
+
+impl Device {
+    /// The factor by which its batches are slowed down.
+    fn slowness(&self) -> f64 {
+        self.running.iter().flatten().map(|running| running.share).sum::<f64>().max(1.0)
+    }
+
+    /// Runs until `now_ns`, and returns what ended.
+    fn advance(&mut self, now_ns: u64) -> Vec<(WorkerId, TaskId)> {
+        let done_ns = (now_ns - self.at_ns) as f64 / self.slowness();
+        self.at_ns = now_ns;
+        let mut over = Vec::new();
+        for (worker, place) in (0..).map(WorkerId).zip(&mut self.running) {
+            if let Some(running) = place {
+                running.left_ns -= done_ns;
+                if running.left_ns < 0.5 {
+                    over.push((worker, running.task));
+                    *place = None;
+                }
+            }
+        }
+        over
+    }
+
+    /// When the next batch ends if no other begins.
+    fn next_end_ns(&self) -> Option<u64> {
+        let least = self.running.iter().flatten().map(|running| running.left_ns);
+        let least = least.min_by(f64::total_cmp)?;
+        Some(self.at_ns + (least * self.slowness()).ceil() as u64)
+    }
 }
 
 impl Shape {
@@ -107,21 +161,28 @@ impl Shape {
         Arc::new(graph.finish().expect("cells one after the other"))
     }
 
-    /// Batches in stages: stretched as long as the newest is younger than what is left of the QoS target after the longest batch, and split
-    /// where halves take no longer.
-    fn staged(&self) -> Policy {
-        let longest_ns: u64 =
-            (0..self.preferred.len()).map(|stage| self.stage_ns(stage, BATCH_MAX)).sum();
+    /// Batches in stages: stretched while the newest is younger than `stretch_ns`, and split where halves take no longer.
+    fn staged(&self, stretch_ns: u64) -> Policy {
         let staging = Staging {
+            // The parallel manner.
             pairs: 2,
             pipelines: Some(1),
             batch_max: BATCH_MAX,
             active_max: u32::MAX,
             window_ns: 0,
-            stretch_ns: QOS_NS.saturating_sub(longest_ns),
+            stretch_ns,
             split_margin_percent: Some(0),
         };
         Policy::Staged(staging.into())
+    }
+
+    /// The ages up to which a batch may be stretched: not at all, up to shares of one request's time alone, and as long as the QoS target
+    /// allows after the longest batch, as in the paper (section 7.4).
+    fn stretches_ns(&self) -> [u64; 5] {
+        let longest_ns: u64 =
+            (0..self.preferred.len()).map(|stage| self.stage_ns(stage, BATCH_MAX)).sum();
+        let alone_ns = self.alone_ns;
+        [0, alone_ns / 4, alone_ns / 2, alone_ns, QOS_NS.saturating_sub(longest_ns)]
     }
 
     /// The sorted latencies of `count` requests, in nanoseconds.
@@ -136,8 +197,10 @@ impl Shape {
             })
             .collect();
         let (graph, mut manager) = (self.graph(), Manager::new(self.config(policy)));
-        let (mut now, mut index, mut running) = (0, 0, None::<(u64, TaskId)>);
-        let (mut latencies, worker) = (Vec::with_capacity(count), WorkerId(0));
+        let (mut now, mut index) = (0, 0);
+        let mut device =
+            Device { running: vec![None; usize::from(self.executors(&policy))], at_ns: 0 };
+        let mut latencies = Vec::with_capacity(count);
         loop {
             while let Some(arrived_ns) = arrivals.pop_front_if(|at| *at <= now) {
                 let request = RequestId { index, generation: 0 };
@@ -152,19 +215,25 @@ impl Shape {
                 };
                 manager.handle(arrived_ns, event);
             }
-            if let Some((_, task)) = running.take_if(|(end_ns, _)| *end_ns <= now) {
+            for (worker, task) in device.advance(now) {
                 manager.handle(now, Event::Complete { worker, task });
             }
             manager.advance(now);
-            if running.is_none()
-                && let Some(task) = manager.next_task(worker)
-            {
-                let Work::Rows(items) = &task.work else { unreachable!("rows alone") };
-                let size = items.iter().map(|item| item.count).sum();
-                running = Some((now + self.stage_ns(task.cell_type.index(), size), task.id));
+            for at in 0..device.running.len() {
+                let worker = WorkerId(at as u32);
+                if device.running[at].is_none()
+                    && let Some(task) = manager.next_task(worker)
+                {
+                    let Work::Rows(items) = &task.work else { unreachable!("rows alone") };
+                    let size: u32 = items.iter().map(|item| item.count).sum();
+                    let stage = task.cell_type.index();
+                    let share = (f64::from(size) / f64::from(self.preferred[stage])).min(1.0);
+                    let left_ns = self.stage_ns(stage, size) as f64;
+                    device.running[at] = Some(Running { task: task.id, left_ns, share });
+                }
             }
             latencies.extend(manager.drain_finished().map(|finished| finished.total_ns));
-            let next = running.map(|(end_ns, _)| end_ns).into_iter();
+            let next = device.next_end_ns().into_iter();
             let next = next.chain(arrivals.front().copied()).chain(manager.next_deadline()).min();
             match next {
                 Some(next) => now = next.max(now),
@@ -175,6 +244,14 @@ impl Shape {
         latencies
     }
 
+    /// The executors that run at once.
+    fn executors(&self, policy: &Policy) -> u16 {
+        match policy {
+            Policy::Staged(_) => self.preferred.len() as u16,
+            _ => 1,
+        }
+    }
+
     fn config(&self, policy: Policy) -> Config {
         let cells = 0..self.preferred.len();
         let priority = |priority| vec![ModelPriority { model: ModelId(0), priority }];
@@ -182,7 +259,7 @@ impl Shape {
             cell_types: cells
                 .map(|cell| CellTypeConfig::up_to(BATCH_MAX, priority(cell as i32)))
                 .collect(),
-            workers: 1,
+            workers: self.executors(&policy),
             lookahead: 0,
             fairness: None,
             stages: self.stages(),
@@ -228,8 +305,14 @@ impl Shape {
             WINDOWS_MS.map(|ms| (ms, self.peak_rps(delay(ms), count, seed))).into();
         let (&window_ms, &delay_rps) =
             peaks.iter().max_by(|a, b| a.1.total_cmp(b.1)).expect("there are windows");
-        let (zero, staged) = (delay(0), self.staged());
+        let zero = delay(0);
         let zero_rps = self.peak_rps(zero, count, seed);
+        let mean_ms = |stretch_ns: u64| {
+            self.latency(self.staged(stretch_ns), SHARES[1] * zero_rps, count, seed).mean_ms
+        };
+        let stretches = self.stretches_ns().map(|stretch_ns| (stretch_ns, mean_ms(stretch_ns)));
+        let best = stretches.iter().min_by(|a, b| a.1.total_cmp(&b.1)).expect("there are some");
+        let staged = self.staged(best.0);
         let load = |share: f64| {
             let rate_rps = share * zero_rps;
             let latency = |policy| self.latency(policy, rate_rps, count, seed);
@@ -243,6 +326,7 @@ impl Shape {
         Comparison {
             peaks_rps: [zero_rps, delay_rps, self.peak_rps(staged, count, seed)],
             window_ms,
+            stretches_ms: stretches.map(|(stretch_ns, mean_ms)| (stretch_ns / 1_000_000, mean_ms)),
             loads: SHARES.map(load).to_vec(),
         }
     }
@@ -256,7 +340,8 @@ mod tests {
     #[test]
     fn a_request_alone_takes_its_time() {
         for shape in SHAPES {
-            for policy in [shape.staged(), Policy::Delayed(Delay { batch_max: 64, window_ns: 0 })] {
+            for policy in [shape.staged(0), Policy::Delayed(Delay { batch_max: 64, window_ns: 0 })]
+            {
                 assert_eq!(shape.latencies(policy, 0.1, 1, 7), [shape.alone_ns]);
             }
         }

@@ -28,6 +28,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             "\n{}: peaks under p99 of 200 ms: ZeroBatch {zero:.0}/s, DelayBatch ({} ms) {delay:.0}/s, staged {staged:.0}/s",
             shape.name, compared.window_ms
         );
+        let stretches = compared.stretches_ms.map(|(age, mean)| format!("{age} ms: {mean:.1}"));
+        println!(
+            "mean latency at the medium load by the age up to which batches are stretched: {}",
+            stretches.join(", ")
+        );
         println!(
             "| share | requests/s | ZeroBatch, mean / p99 ms | DelayBatch | staged | less than ZeroBatch, mean / p99 | less than DelayBatch |\n|---|---|---|---|---|---|---|"
         );
