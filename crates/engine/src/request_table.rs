@@ -49,11 +49,11 @@ pub(crate) enum Due {
     Answer(RequestId),
 }
 
-/// What follows from values that were read.
+/// The consequences of values that were read.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) due: Due,
-    /// What the manager is to learn.
+    /// The event for the manager.
     pub(crate) decided: Option<Event>,
 }
 

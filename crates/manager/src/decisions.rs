@@ -7,7 +7,7 @@ use batchmaker_graph::{CellGraph, DecisionIndex, RequestId, RunIndex};
 
 use crate::event::Undecided;
 
-/// What is known of the decisions of a request in flight.
+/// The decisions of a request in flight, as far as they are known.
 #[derive(Clone, Debug)]
 pub(crate) struct Decisions {
     graph: Arc<CellGraph>,
@@ -32,7 +32,7 @@ enum State {
     Moot,
 }
 
-/// What a guard says of a run.
+/// Whether a run with a guard is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// It runs.

@@ -89,7 +89,7 @@ pub struct Comparison {
 
 /// A device that its batches share.
 struct Device {
-    /// What each executor runs.
+    /// The batch of each executor, if it runs one.
     running: Vec<Option<Running>>,
     at_ns: u64,
 }

@@ -40,7 +40,7 @@ pub(crate) struct Node {
     pub(crate) chain: Option<Member>,
 }
 
-/// What a guard says of a run, for a reader of its rows.
+/// Whether a run with a guard is needed, for a reader of its rows.
 enum Guarded {
     Needed,
     LeftOut,

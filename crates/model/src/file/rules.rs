@@ -30,7 +30,7 @@ pub(crate) enum Comparison {
     Equal(bool),
 }
 
-/// A sequence that meets the condition has its reply.
+/// An early exit: a sequence for which the condition holds is answered with other tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct Exit {
     pub(crate) when: Condition,
@@ -38,7 +38,7 @@ pub(crate) struct Exit {
     pub(crate) reply: BTreeMap<String, String>,
 }
 
-/// A sequence that meets the condition has one tensor in another's place.
+/// A part of the network that a sequence skips: where the condition holds, one tensor takes another's place.
 #[derive(Clone, Debug)]
 pub(crate) struct Skip {
     pub(crate) when: Condition,

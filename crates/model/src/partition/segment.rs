@@ -54,7 +54,7 @@ pub(crate) struct Cut {
     /// For each recurrent operator, the embedding op that it absorbs, and its table.
     pub(crate) lookups: Vec<Option<(usize, Arc<[f32]>)>>,
     pub(crate) stacks: Stacks,
-    /// What the rows of each output may be instead.
+    /// The values that rows of each output may be instead.
     pub(crate) choices: Vec<Choices>,
     /// Products under an arg-max, each a segment of its own.
     pub(crate) arg_maxes: Vec<ArgMax>,

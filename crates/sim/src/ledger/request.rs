@@ -61,7 +61,7 @@ pub(crate) struct Request {
     pub(super) workers: u64,
 }
 
-/// What is known of a decision.
+/// The state of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decided {
     Open,
