@@ -198,10 +198,10 @@ impl TensorData {
         }
     }
 
-    /// The rows of `self`, where `is_other` is false, and those of `other`, which are as many and of the same type, where it is true.
+    /// The rows of `self` where `is_other` is false, and those of `other` where it is true.
     ///
     /// # Panics
-    /// If they are not, or the elements are not so many rows.
+    /// If the two have other types or lengths, or their elements do not divide into as many rows as `is_other` has entries.
     pub fn choose_rows(&self, other: &Self, is_other: &[bool]) -> Self {
         let row = self.len() / is_other.len().max(1);
         assert!(self.len() == row * is_other.len() && other.len() == self.len(), "rows of rows");

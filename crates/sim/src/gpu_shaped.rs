@@ -3,7 +3,7 @@
 //! A stage takes the same time for any batch up to the one that fills the device, its preferred size, and beyond that in proportion
 //! (Figure 5 of the paper). The shapes below follow what its text says of each network, since the points of its Figures 5 and 6 are not
 //! printed; the time of one request alone is set so that a batch of 64 nearly takes the 200 ms of the paper's QoS target. They were settled
-//! before the first run, and are not fitted to the results.
+//! before the first run, and are not fitted to the results; a device that runs one batch at a time, which was the first, showed no gain.
 //!
 //! A batch below the preferred size fills its share of the device, and leaves the rest to others: batches that run at once, in executors of their
 //! own, slow each other down only where together they need more than there is. ZeroBatch and DelayBatch have one executor, as in the paper; batches

@@ -11,7 +11,7 @@
 //! takes the part of a batch that can begin at the latest stage, and runs its tasks (`stage_tasks`). When the last of them is complete, the
 //! part goes on, waits for others of its batch, or is over.
 //!
-//! A request is answered when its last node is complete, whatever its batch still has to do: with early exits, at the end of any stage. A
+//! A request is answered when its last node is complete, whatever its batch still has to do: with early exits, when its decision falls. A
 //! decision of a request leaves nodes of it out, and a part skips the stages where none of its members has any. A member that has ended, or
 //! was given up, keeps its number in the batch, but not its place among the active requests.
 //!

@@ -13,8 +13,8 @@ pub(super) struct StageTask {
     pub(super) items: Vec<Item>,
 }
 
-/// The tasks of `members`, with the runs that they need, at `stage`, producers before consumers. Rows of all members share tasks, whatever the lengths of their
-/// sequences, up to `limit` rows of a cell type.
+/// The tasks of `members`, each with the runs that it needs, at `stage`, producers before consumers. Rows of all members share tasks,
+/// whatever the lengths of their sequences, up to `limit` rows of a cell type.
 pub(super) fn stage_tasks<'a>(
     stages: &Stages,
     stage: usize,
