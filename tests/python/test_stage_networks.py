@@ -61,8 +61,8 @@ def assert_same(outputs, wanted):
         assert np.array_equal(bits, wanted[output["name"]])
 
 
-def profile(path, stages):
-    command = [BINARY, "profile", path, "--precision", "f32", "--stages", str(stages), "--steps", "8"]
+def profile(path, *options):
+    command = [BINARY, "profile", path, "--precision", "f32", "--steps", "8", *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
 
 
@@ -88,7 +88,7 @@ def test_stages_give_the_same_bits(tmp_path, serve, name):
     write(name, path, THIN, PIXELS)
     arrays = requests(name, np.random.default_rng(20269)) * 4
     wanted = replies(path, arrays)
-    assert "3 stages" in profile(path, 3)
+    assert "3 stages" in profile(path, "--stages", "3")
     inspected = subprocess.run([BINARY, "inspect", path, "--json"], capture_output=True, text=True, check=True)
     described = json.loads(inspected.stdout)
     stages = described["stages"]
@@ -103,6 +103,26 @@ def test_stages_give_the_same_bits(tmp_path, serve, name):
         server.wait_until_unused()
 
 
+@pytest.mark.parametrize("name", ["linknet", "bert-base"])
+def test_a_network_is_cut_only_where_batches_gain_by_it(tmp_path, serve, name):
+    """Without `--stages`, a network in stages has batches that are stretched or split between them; else it is one stage."""
+    path = tmp_path / f"{name}.onnx"
+    write(name, path, THIN, PIXELS)
+    profile(path)
+    inspected = subprocess.run([BINARY, "inspect", path, "--json"], capture_output=True, text=True, check=True)
+    described = json.loads(inspected.stdout)
+    policy = described["staged_policy"]
+    brings_nothing = ":stretch=0:" in policy and policy.endswith(":split=never")
+    assert brings_nothing == (len(described["stages"]) == 0), described
+    arrays = requests(name, np.random.default_rng(20271))
+    wanted = replies(path, arrays)
+    server = serve(path, "--policy", "staged")
+    count = len(described["stages"])
+    assert f"{name} is served in {f'{count} stages' if count else 'one stage'}, staged:" in "".join(server.errors)
+    for array, of_whole in zip(arrays, wanted, strict=True):
+        assert_same(ask(server, name, array), of_whole)
+
+
 def test_stages_beside_other_models(tmp_path, serve):
     """Two models in stages, each with its own, beside one with recurrence: all are asked at once."""
     names = ["unet", "bert-base"]
@@ -111,7 +131,7 @@ def test_stages_beside_other_models(tmp_path, serve):
     for name, path in paths.items():
         path.parent.mkdir()
         write(name, path, THIN, PIXELS)
-        profile(path, 2)
+        profile(path, "--stages", "2")
         arrays[name] = requests(name, np.random.default_rng(20270)) * 3
         wanted[name] = replies(path, arrays[name])
     text = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["Wer reitet so spät durch Nacht und Wind?"]}]}

@@ -76,5 +76,6 @@ pub use loading::{EmbeddedModel, Loaded};
 pub use machine::{Cores, Machine, WORKERS_MAX};
 pub use profiles::{ProfileFile, Profiles, identity_in_f32, profile_beside};
 pub use session::Session;
+pub use staging::stages_pay;
 pub use stream::Stream;
 pub use zeros::{has_lengths, rows_of_request};

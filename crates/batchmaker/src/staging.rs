@@ -2,7 +2,7 @@
 
 use batchmaker_manager::{Diversity, Split, Stages, StagingOptions};
 use batchmaker_model::Model;
-use batchmaker_profile::{ModelStages, Piece, preferred_size, times_of};
+use batchmaker_profile::{ModelStages, fast_size, preferred_size, times_of};
 
 use crate::zeros::has_lengths;
 
@@ -19,13 +19,20 @@ pub(crate) fn staging_options(
     settled(given, profile, has_lengths(model))
 }
 
+/// Whether its stages bring a model anything: whether batches are stretched between them, or split. `is_varied`: whether its requests bring
+/// sequences of different lengths.
+pub fn stages_pay(profile: &ModelStages, is_varied: bool) -> bool {
+    let settled = settled(StagingOptions::default(), profile, is_varied);
+    settled.stretch_ns != Some(0) || settled.split != Some(Split::Never)
+}
+
 /// The options that were given, and those that follow from the profile of a model. `is_varied`: whether its requests bring
 /// sequences of different lengths.
 ///
-/// - The policy: of input diversity for requests of different lengths, else of operator diversity where batches are to be split, else of
-///   load diversity.
-/// - A batch has as many members as the model prefers, or as short sequences do; where batches are split, as the stage prefers that prefers
-///   the most.
+/// - The policy: of input diversity for requests of different lengths, else of operator diversity where batches that are split are faster than
+///   any that are not, else of load diversity.
+/// - A batch has as many members as serve about as many requests a second as any number, or as short sequences prefer; where batches are split, as
+///   the stage prefers that prefers the most.
 /// - A batch is stretched behind its first stage if that pays. Two requests end after 3 T' + 2 T in all if the second waits until the first,
 ///   which is done with the first stage, has the rest of the way behind it; after 2 T + 2 T'' if it waits for the other behind the first
 ///   stage (T: the first stage for one, T' and T'': the others for one and for two).
@@ -34,30 +41,38 @@ fn settled(given: StagingOptions, profile: &ModelStages, is_varied: bool) -> Sta
     let pieces = profile.pieces();
     let times = pieces.iter().map(|piece| piece.times.clone()).collect();
     let stages = Stages::new(Vec::new(), times);
-    let preferred = |piece: &Piece| preferred_size(&piece.times);
-    let most = pieces.iter().filter_map(preferred).max();
+    let of_whole = times_of(&pieces);
+    let most = pieces.iter().filter_map(|piece| preferred_size(&piece.times)).max();
     let margin = match given.split {
         Some(Split::Margin(percent)) => percent,
         _ => SPLIT_MARGIN_PERCENT,
     };
-    let is_split = |size: u32| {
-        let parts = |stage| stages.split(stage, size, margin).len();
-        (1..stages.count()).any(|stage| parts(stage) > 1)
+    let splitting_pays = |size: u32| {
+        let is_split = (1..stages.count()).any(|stage| stages.split(stage, size, margin).len() > 1);
+        let of_member = |ns: u64, size: u32| ns as f64 / f64::from(size);
+        let split = split_ns(&stages, 0, size, margin).map(|ns| of_member(ns, size));
+        let is_allowed = |size: u32| given.batch_max.is_none_or(|most| size <= most);
+        let wholes = of_whole.iter().filter(|time| is_allowed(time.0));
+        let wholes = wholes.map(|&(size, ns)| of_member(ns, size));
+        let factor = 1.0 + f64::from(margin) / 100.0;
+        let is_faster = |(split, whole): (f64, f64)| factor * split <= whole;
+        is_split && split.zip(wholes.min_by(f64::total_cmp)).is_some_and(is_faster)
     };
     let may_split = given.split != Some(Split::Never);
     let diversity = given.diversity.unwrap_or(match given.batch_max.or(most) {
         _ if is_varied => Diversity::Input,
-        Some(size) if may_split && is_split(size) => Diversity::Operator,
+        Some(size) if may_split && splitting_pays(size) => Diversity::Operator,
         _ => Diversity::Load,
     });
     let is_of_operators = diversity == Diversity::Operator;
-    let of_whole = preferred_size(&times_of(&pieces));
-    let batch_max = if is_of_operators { most } else { profile.short_batch.or(of_whole) };
-    let first_ns = |size| stages.remaining_ns(0, size)?.checked_sub(rest_ns(&stages, size)?);
-    let pays = || Some(3 * rest_ns(&stages, 1)? > first_ns(1)? + 2 * rest_ns(&stages, 2)?);
+    let fast = fast_size(&of_whole);
+    let batch_max = if is_of_operators { most } else { profile.short_batch.or(fast) };
+    let first_ns = |size| Some(ns_from(&stages, 0, size)? - ns_from(&stages, 1, size)?);
+    let rest_ns = |size| ns_from(&stages, 1, size);
+    let pays = || Some(3 * rest_ns(1)? > first_ns(1)? + 2 * rest_ns(2)?);
     let is_stretched = !is_of_operators && (given.diversity.is_some() || pays() == Some(true));
     // The times are not of short sequences.
-    let members = given.batch_max.or(of_whole).unwrap_or(1);
+    let members = given.batch_max.or(fast).unwrap_or(1);
     given.or(StagingOptions {
         diversity: Some(diversity),
         batch_max,
@@ -67,13 +82,28 @@ fn settled(given: StagingOptions, profile: &ModelStages, is_varied: bool) -> Sta
     })
 }
 
-/// The time of a batch in all stages but the first.
-fn rest_ns(stages: &Stages, size: u32) -> Option<u64> {
-    if stages.count() == 1 { Some(0) } else { stages.remaining_ns(1, size) }
+/// The time of a batch of `size` from `stage` to the end; 0 behind the last one.
+fn ns_from(stages: &Stages, stage: usize, size: u32) -> Option<u64> {
+    if stage == stages.count() { Some(0) } else { stages.remaining_ns(stage, size) }
+}
+
+/// The time of a batch of `size` from `stage` to the end, split before each stage but the first where that is faster by `margin` percent.
+fn split_ns(stages: &Stages, stage: usize, size: u32, margin: u32) -> Option<u64> {
+    if stage == stages.count() {
+        return Some(0);
+    }
+    let parts = if stage == 0 { vec![size] } else { stages.split(stage, size, margin) };
+    let of_part = |part: u32| {
+        let here = ns_from(stages, stage, part)? - ns_from(stages, stage + 1, part)?;
+        Some(here + split_ns(stages, stage + 1, part, margin)?)
+    };
+    parts.into_iter().map(of_part).sum()
 }
 
 #[cfg(test)]
 mod tests {
+    use batchmaker_profile::Piece;
+
     use super::*;
 
     /// Two stages, by the microseconds of batches of 1, 2, 4 and 8.
@@ -103,6 +133,21 @@ mod tests {
         assert_eq!(text([short, FLAT], true), ":input:batch=8:stretch=50us:split=never");
         let steep = [100, 200, 400, 2_000];
         assert_eq!(text([FLAT, steep], false), ":operator:batch=8:stretch=0:split=10");
+        // A batch of 8 takes 1,060 us, split before the second stage 960; one of 2 takes 250, which is not much more a request.
+        let slow = [100, 200, 400, 900];
+        let text = text([[30, 50, 90, 160], slow], false);
+        assert_eq!(text, ":load:batch=2:stretch=0:split=never");
+    }
+
+    #[test]
+    fn stages_bring_something_where_batches_are_stretched_or_split() {
+        let pay = |stages, is_varied| stages_pay(&profile(stages), is_varied);
+        assert!(!pay([LINEAR, LINEAR], false));
+        assert!(pay([[50, 50, 50, 50], FLAT], false));
+        assert!(pay([[50, 50, 50, 50], FLAT], true));
+        let steep = [FLAT, [100, 200, 400, 2_000]];
+        assert!(pay(steep, false));
+        assert!(!pay(steep, true), "those of different lengths are not split");
     }
 
     #[test]
@@ -124,6 +169,9 @@ mod tests {
         let text = |given| settled_text(given, [FLAT, LINEAR], false);
         assert_eq!(text(":load:batch=2"), ":load:batch=2:stretch=100us:split=never");
         assert_eq!(text(":split=never:stretch=1ms"), ":load:batch=8:stretch=1ms:split=never");
+        let short = [[50, 50, 50, 50], FLAT];
+        let nothing_to_split = settled_text(":split=0", short, false);
+        assert_eq!(nothing_to_split, ":load:batch=8:stretch=50us:split=0");
         let steep = [100, 200, 400, 2_000];
         let text = |given| settled_text(given, [FLAT, steep], false);
         assert_eq!(text(":split=never"), ":load:batch=4:stretch=0:split=never");

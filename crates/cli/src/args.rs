@@ -437,7 +437,7 @@ pub(crate) struct ProfileArgs {
     pub(crate) operators: Option<u32>,
 
     /// Cut a model without recurrence into N stages, for the policy `staged`; 1: not at all [default: as many as take no longer than the
-    /// whole, up to 8]
+    /// whole, up to 8, if batches would be stretched or split between them; else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) stages: Option<u8>,
 

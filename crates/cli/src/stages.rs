@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use batchmaker::{Loaded, Model, StageStarts, has_lengths, rows_of_request};
+use batchmaker::{Loaded, Model, StageStarts, has_lengths, rows_of_request, stages_pay};
 use batchmaker_device::Device;
 use batchmaker_profile::{
-    MeasureError, ModelStages, Piece, PieceCells, measure_pieces, preferred_size, slice, times_of,
+    MeasureError, ModelStages, Piece, PieceCells, fast_size, measure_pieces, preferred_size, slice,
+    times_of,
 };
 
 use crate::models::only_model;
@@ -25,7 +26,7 @@ const COUNTS: [usize; 5] = [2, 3, 4, 6, 8];
 const TURNS: usize = 3;
 
 /// Stages are chosen only if a batch takes at most this many times as long in all of them as in the whole model.
-const SLOWER_MAX: f64 = 1.03;
+const SLOWER_MAX: f64 = 1.02;
 
 /// The number of steps of a sequence if `--steps` gives none.
 const STEPS: usize = 64;
@@ -53,8 +54,8 @@ impl Slicer<'_> {
         Ok(())
     }
 
-    /// The stages of the model, `count` of them or as many as slow no batch down; none if it cannot be cut. `tell` is called with
-    /// what is measured next.
+    /// The stages of the model, `count` of them, or as many as slow no batch down, if they bring anything; none if it cannot be cut. `tell` is
+    /// called with what is measured next.
     ///
     /// # Errors
     /// The model or the device fails.
@@ -63,22 +64,38 @@ impl Slicer<'_> {
         count: Option<usize>,
         mut tell: impl FnMut(String),
     ) -> anyhow::Result<Option<ModelStages>> {
-        if count == Some(1) {
-            return Ok(None);
-        }
         let (starts, cells) = self.cut(StageStarts::All)?;
         let Some(cells) = cells.filter(|_| !starts.is_empty()) else { return Ok(None) };
-        tell(format!("the {} pieces that stages may be made of", starts.len() + 1));
-        let pieces = self.measure(&cells, &SIZES, LONGEST)?;
-        let starts = match count {
-            Some(count) => starts_of(&pieces, count),
-            None => self.choose(&pieces, &mut tell)?,
+        let starts = if count == Some(1) {
+            Vec::new()
+        } else {
+            tell(format!("the {} pieces that stages may be made of", starts.len() + 1));
+            let pieces = self.measure(&cells, &SIZES, LONGEST)?;
+            match count {
+                Some(count) => starts_of(&pieces, count),
+                None => self.choose(&pieces, &mut tell)?,
+            }
         };
-        tell(format!("{} stages", starts.len() + 1));
-        let cells = self.cut_at(starts.clone())?;
-        let stages = ModelStages::of(&self.measure(&cells, &SIZES, LONGEST)?);
-        let short_batch = self.short_batch(starts, &mut tell)?;
+        let mut stages = self.measure_stages(starts, &mut tell)?;
+        if count.is_none() && !stages.starts.is_empty() && !stages_pay(&stages, cells.is_varied) {
+            stages = self.measure_stages(Vec::new(), &mut tell)?;
+        }
+        let short_batch = self.short_batch(stages.starts.clone(), &mut tell)?;
         Ok(Some(ModelStages { short_batch, ..stages }))
+    }
+
+    /// Measures the stages that begin with these nodes.
+    fn measure_stages(
+        &self,
+        starts: Vec<String>,
+        tell: &mut impl FnMut(String),
+    ) -> anyhow::Result<ModelStages> {
+        tell(match starts.len() {
+            0 => "the whole model as one stage".to_owned(),
+            starts => format!("{} stages", starts + 1),
+        });
+        let cells = self.cut_at(starts)?;
+        Ok(ModelStages::of(&self.measure(&cells, &SIZES, LONGEST)?))
     }
 
     /// The preferred size of batches of short sequences; none where all requests are alike.
@@ -97,14 +114,16 @@ impl Slicer<'_> {
         Ok(preferred_size(&times_of(&pieces)))
     }
 
-    /// The starts of as many stages as take no longer than the whole, for one request and for a batch of the size that the model
-    /// prefers.
+    /// The starts of as many stages as take no longer than the whole, for one request and for batches of the sizes that the model
+    /// prefers and is served in.
     fn choose(
         &self,
         pieces: &[Piece],
         tell: &mut impl FnMut(String),
     ) -> anyhow::Result<Vec<String>> {
-        let mut sizes = vec![1, preferred_size(&times_of(pieces)).unwrap_or(1)];
+        let times = times_of(pieces);
+        let mut sizes = vec![1];
+        sizes.extend([preferred_size(&times), fast_size(&times)].into_iter().flatten());
         sizes.dedup();
         let whole = self.cut_at(Vec::new())?;
         let mut chosen = Vec::new();
@@ -165,7 +184,7 @@ impl Slicer<'_> {
             pieces[cell.stage].cells.push((cell.clone(), rows));
         }
         let steps = if taken == wanted { self.steps } else { Some(taken) };
-        Some(Cut { pieces, steps })
+        Some(Cut { pieces, steps, is_varied: has_lengths(model) })
     }
 }
 
@@ -174,6 +193,8 @@ struct Cut {
     pieces: Vec<PieceCells>,
     /// The steps of each sequence; none: as many as a cell takes.
     steps: Option<usize>,
+    /// Whether requests bring sequences of different lengths.
+    is_varied: bool,
 }
 
 /// The nodes that begin `count` stages.

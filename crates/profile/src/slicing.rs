@@ -1,7 +1,10 @@
 //! Cuts a model into stages by the times of its pieces (DVABatch, section 7.1).
 
-/// A batch of the preferred size takes at most this many times as long for each of its members as a batch of the fastest size does.
-const SLACK: f64 = 1.1;
+/// A batch of the preferred size takes at most this many times as long for each of its members as a batch of the best size does.
+const PREFERRED_SLACK: f64 = 1.1;
+
+/// The same for a batch of the fast size.
+const FAST_SLACK: f64 = 1.03;
 
 /// The least share of a model's time that pieces of another preferred size have, so that a stage begins with them.
 const SHARE_MIN: f64 = 0.1;
@@ -18,9 +21,20 @@ pub struct Piece {
 /// The smallest size of batch that uses the device about as well as any: a member takes at most a tenth longer than in the best size.
 /// None without times.
 pub fn preferred_size(times: &[(u32, u64)]) -> Option<u32> {
+    smallest_within(times, PREFERRED_SLACK)
+}
+
+/// The smallest size of batch at which the device is about at its highest rate: a member takes at most 3 % longer than in the best size. None
+/// without times.
+pub fn fast_size(times: &[(u32, u64)]) -> Option<u32> {
+    smallest_within(times, FAST_SLACK)
+}
+
+/// The smallest size of batch whose members take at most `slack` times as long as in the best size.
+fn smallest_within(times: &[(u32, u64)], slack: f64) -> Option<u32> {
     let of_member = |&(size, ns): &(u32, u64)| ns as f64 / f64::from(size);
     let best = times.iter().map(of_member).min_by(f64::total_cmp)?;
-    times.iter().find(|&time| of_member(time) <= SLACK * best).map(|&(size, _)| size)
+    times.iter().find(|&time| of_member(time) <= slack * best).map(|&(size, _)| size)
 }
 
 /// The times of pieces one after the other, at the sizes of the first.

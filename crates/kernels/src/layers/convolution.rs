@@ -8,11 +8,12 @@
 //! **Order.** A window's elements, its taps row by row and the channels of each, are divided into parts of at most 256. The sum of
 //! the first part starts from the bias; each takes its elements in ascending order, one fused multiply-add each, and is then added
 //! to those before. So rounding errors grow with the number of parts, not with that of elements. Where weights are bfloat16 or bytes
-//! there is one part, as in recurrent cells, unless windows are longer than sums of bytes may be. Neither the number of images nor an image's place among them changes a bit.
+//! there is one part, as in recurrent cells, unless windows are longer than sums of bytes may be. Convolutions to a few outputs have an order
+//! of their own (`window_dots.rs`). Neither the number of images nor an image's place among them changes a bit.
 //!
 //! **Windows.** Weights of f32 are multiplied with windows where these lie (`window_product.rs`). Where weights are bfloat16 or bytes,
 //! windows are copied a block at a time, as many as stay in a second-level cache; a window that lies in memory as it is (one tap, or one row
-//! of taps without padding) is not. Convolutions to a few outputs have an order of their own (`window_dots.rs`).
+//! of taps without padding) is not.
 
 use std::fmt;
 use std::ops::Range;
@@ -70,8 +71,8 @@ pub enum Factors {
     /// Any.
     #[default]
     Any,
-    /// Whole numbers from -255 to 255, at most 255 apart: the weights of an output; x in a window, and 0. They are multiplied as
-    /// bytes, and the sum of their products is exact; a convolution of each channel by itself multiplies them as f32.
+    /// Whole numbers from -255 to 255, at most 255 apart: the weights of an output; x in a window, and 0. The sum of their products is
+    /// exact, and rounded once. They are multiplied as bytes; as f32 where there are few outputs, or each channel is convolved by itself.
     Bytes,
 }
 
@@ -157,9 +158,13 @@ impl PackedConvolution {
         let bias = |group: usize| b.map(|b| &b[group * to_group..][..to_group]);
         let of_groups = Taps { inputs, of_group, windows };
         let is_f32 = factors == Factors::Any && target.reduced.is_none() && len > 0;
+        let is_dots = match factors {
+            Factors::Any => is_f32 && WindowDots::is_faster(&of_groups, to_group),
+            Factors::Bytes => WindowDots::suits_bytes(&of_groups, to_group),
+        };
         let weights = if of_group == 1 && to_group == 1 && groups > 1 {
             ConvolutionWeights::Depthwise(Depthwise::new(outputs, w, b))
-        } else if is_f32 && WindowDots::is_faster(&of_groups, to_group) {
+        } else if is_dots {
             let of = |group| WindowDots::new(&of_groups, &turned(group), bias(group), to_group);
             ConvolutionWeights::Dots((0..groups).map(of).collect())
         } else if is_f32 {

@@ -5,7 +5,8 @@
 //! ```
 //! **Order.** A sum has 16 parts on every instruction set, however long its vectors are: each piece of a window that lies side by
 //! side in memory is dealt out to them element by element, and each takes one fused multiply-add an element. At the end the
-//! parts are added in pairs, 8 apart, then 4, 2 and 1; then comes the bias.
+//! parts are added in pairs, 8 apart, then 4, 2 and 1; then comes the bias. The factors may be bytes where so few products are added that the
+//! sum is exact but for the last addition: it is that of products of bytes.
 
 #![expect(clippy::needless_range_loop, reason = "one index into several arrays of registers")]
 
@@ -48,12 +49,28 @@ impl WindowDots {
     /// Whether a convolution to so few outputs is faster with the elements of windows in vectors, by the number of vectors that
     /// both ways take. It is no matter of the instruction set: bits depend on it.
     pub(super) fn is_faster(taps: &Taps, outputs: usize) -> bool {
-        /// Vectors' worth of adding the parts of a sum.
+        Self::vectors(taps) * outputs < taps.len() * outputs.div_ceil(PARTS)
+    }
+
+    /// Whether a convolution of bytes to so few outputs has the sums that products of bytes have, exact and then rounded once, and is faster
+    /// so. Products of bytes multiply four of them in a lane.
+    pub(super) fn suits_bytes(taps: &Taps, outputs: usize) -> bool {
+        const PRODUCT_MAX: usize = 255 * 255;
+        // The last two sums, of every other element each, are whole numbers that f32 holds; their sum is rounded once.
+        let pieces = taps.pieces(0..taps.len());
+        let half: usize = pieces.iter().map(|piece| piece.len.div_ceil(2)).sum();
+        let is_exact = half * PRODUCT_MAX <= 1 << f32::MANTISSA_DIGITS;
+        is_exact && Self::vectors(taps) * outputs * 4 < taps.len() * outputs.div_ceil(PARTS)
+    }
+
+    /// The cost of an output's sum, in multiplications of a vector.
+    fn vectors(taps: &Taps) -> usize {
+        /// The cost of adding the parts of a sum.
         const ADDING: usize = 8;
         let pieces = taps.pieces(0..taps.len());
         let vectors: usize = pieces.iter().map(|piece| piece.len.div_ceil(PARTS)).sum();
-        // A vector takes longer: each multiplication loads its weights.
-        (vectors * 3 / 2 + ADDING) * outputs < taps.len() * outputs.div_ceil(PARTS)
+        // A vector takes longer than one of a panel: each multiplication loads its weights.
+        vectors * 3 / 2 + ADDING
     }
 
     pub(super) fn bytes(&self) -> usize {

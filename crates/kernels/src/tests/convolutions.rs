@@ -218,6 +218,46 @@ fn convolutions_are_their_definition() {
     }
 }
 
+/// Sums of bytes to one output, over lengths on both sides of that up to which they are computed as f32.
+#[test]
+fn sums_of_large_bytes_are_rounded_once() {
+    let mut random = Random(0x255);
+    let three = Window { kernel: 3, ..Window::POINT };
+    let of_windows = [(3, [three, Window::POINT]), (1, [Window::POINT; 2])];
+    let lengths = [16, 100, 171, 172, 512, 516, 517, 1000, 2000];
+    for (length, (taps, windows)) in
+        lengths.into_iter().flat_map(|length| of_windows.map(|of| (length, of)))
+    {
+        for draw in 0..8 {
+            let range = if draw == 0 { 1 } else { 4 };
+            let mut large = || {
+                (0..length * taps).map(|_| 255.0 - random.below(range) as f32).collect::<Vec<_>>()
+            };
+            let case = Case {
+                inputs: length,
+                outputs: 1,
+                groups: 1,
+                windows,
+                count: 1,
+                size: [taps, 1],
+                w: vec![255.0; length * taps],
+                b: None,
+                x: large(),
+                residual: None,
+                activation: Activation::Identity,
+                factors: Factors::Bytes,
+            };
+            let wanted = case.x.iter().map(|&x| 255 * x as i64).sum::<i64>() as f32;
+            let mut targets = Target::all_f32_for_tests();
+            targets.extend(Target::all_reduced_for_tests(Format::Int8));
+            for target in targets {
+                let y = case.run(target, 0..1);
+                assert_eq!(y, [wanted], "{length} of {taps} taps on {:?}", target.isa);
+            }
+        }
+    }
+}
+
 #[test]
 fn parts_have_the_bits_of_the_whole() {
     let mut random = Random(0x9a27);

@@ -19,11 +19,13 @@
 
 mod batch_table;
 mod pipeline;
+mod request_in_stages;
 mod stage_executors;
 mod stage_tasks;
+mod waiting;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use batchmaker_graph::{
@@ -43,7 +45,9 @@ use crate::stages::Stages;
 use crate::staging::Staging;
 
 use pipeline::Pipeline;
+use request_in_stages::{Held, InStages};
 use stage_tasks::{StageTask, stage_tasks};
+use waiting::Waiting;
 
 /// The policy of DVABatch.
 #[derive(Debug)]
@@ -55,11 +59,7 @@ pub(crate) struct Staged {
     cells: Vec<Cell>,
     workers: Vec<Worker>,
     requests: LiveRequests<InStages>,
-    /// The requests that are in no batch yet: those of the least place first.
-    waiting: BTreeMap<Place, RequestId>,
-    /// When they arrived, in nanoseconds, by their numbers.
-    waiting_since_ns: BTreeMap<u64, u64>,
-    arrivals: u64,
+    waiting: Waiting,
     /// Batches of one do not meet those of another.
     pipelines: Vec<Pipeline>,
     /// For each stage of each pipeline, what runs there.
@@ -68,34 +68,6 @@ pub(crate) struct Staged {
     has_void_nodes: bool,
     /// The decisions whose rows are written and that were not taken yet.
     undecided: Vec<Undecided>,
-}
-
-/// The priority of a request, 1 first, and its number among all that arrived.
-type Place = (u32, u64);
-
-#[derive(Debug, Default)]
-struct InStages {
-    place: Place,
-    /// The tasks in flight that hold nodes of it.
-    tasks: u32,
-    /// The number of its nodes that are not complete.
-    nodes: u64,
-    /// The workers that were given nodes of it, as bits.
-    workers: u64,
-    /// Which of its runs it needs, where its own data decides that.
-    decisions: Option<Box<Decisions>>,
-    /// The pipeline of its batch.
-    pipeline: Option<usize>,
-}
-
-/// The nodes of a request that a task holds.
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    request: RequestId,
-    run: RunIndex,
-    /// The run's first nodes that are complete after the task.
-    end: u32,
-    count: u32,
 }
 
 #[derive(Debug)]
@@ -116,18 +88,6 @@ struct Worker {
     stage: Option<StageOf>,
     /// The tasks that are submitted and not complete, with the nodes that they hold.
     in_flight: VecDeque<(TaskId, Vec<Held>)>,
-}
-
-impl InStages {
-    fn need(&self, run: RunIndex) -> Need {
-        self.decisions.as_ref().map_or(Need::Needed, |decisions| decisions.need(run))
-    }
-
-    /// The runs of its graph that it needs, as far as that is known.
-    fn needed(&self, graph: &CellGraph) -> impl Iterator<Item = RunIndex> {
-        let runs = (0..graph.runs().len() as u32).map(RunIndex);
-        runs.filter(|&run| self.need(run) != Need::LeftOut)
-    }
 }
 
 /// A stage of a pipeline.
@@ -165,9 +125,7 @@ impl Staged {
             cells: config.cell_types.iter().map(cell).collect(),
             workers: (0..config.workers).map(|_| Worker::default()).collect(),
             requests: LiveRequests::default(),
-            waiting: BTreeMap::new(),
-            waiting_since_ns: BTreeMap::new(),
-            arrivals: 0,
+            waiting: Waiting::default(),
             pipelines: (0..pipelines).map(|_| Pipeline::new(staging, stages.clone())).collect(),
             running: (0..pipelines).map(|_| (0..stages.count()).map(|_| None).collect()).collect(),
             stages: stages.clone(),
@@ -178,9 +136,6 @@ impl Staged {
     }
 
     fn arrive(&mut self, priority: u32, mut arrival: Arrival<InStages>) {
-        let place = (if priority == 0 { u32::MAX } else { priority }, self.arrivals);
-        self.arrivals += 1;
-        arrival.of_policy.place = place;
         let (id, mut runs) = (arrival.id, arrival.graph.runs().iter());
         assert!(runs.all(|run| run.kind == RunKind::Rows), "{id:?} has cells with states");
         let mut stages = arrival.graph.runs().iter().map(|run| self.stages.of(run.cell_type));
@@ -188,8 +143,7 @@ impl Staged {
         for run in arrival.graph.runs() {
             self.cells[run.cell_type.index()].waiting += 1;
         }
-        self.waiting.insert(place, arrival.id);
-        self.waiting_since_ns.insert(place.1, self.now);
+        arrival.of_policy.place = self.waiting.add(id, priority, self.now);
         self.requests.insert(self.now, arrival);
         self.expire(self.now);
     }
@@ -204,8 +158,7 @@ impl Staged {
 
     /// When the time for others to come is over: a batch may be made of those that wait.
     fn window_end_ns(&self) -> Option<u64> {
-        let (_, oldest_ns) = self.waiting_since_ns.first_key_value()?;
-        Some(oldest_ns.saturating_add(self.staging.window_ns))
+        Some(self.waiting.oldest_ns()?.saturating_add(self.staging.window_ns))
     }
 
     /// Whether those that wait may become a batch, or be added to one.
@@ -256,7 +209,7 @@ impl Staged {
 
     /// Whether there are requests that wait, and all of them fit: a batch does not wait for a few of many.
     fn fit(&self, room: u32) -> bool {
-        !self.waiting.is_empty() && self.waiting.len() <= room as usize
+        (1..=room as usize).contains(&self.waiting.len())
     }
 
     /// Adds all requests that wait to the newest batch of a pipeline.
@@ -267,7 +220,7 @@ impl Staged {
 
     /// Takes the first that wait, for a batch of a pipeline.
     fn take_waiting(&mut self, count: u32, pipeline: usize) -> Vec<RequestId> {
-        let ids: Vec<RequestId> = self.waiting.values().take(count as usize).copied().collect();
+        let ids = self.waiting.first(count);
         for &id in &ids {
             self.leave_waiting(id);
             let request = self.requests.get_mut(id).expect("a waiting request is in flight");
@@ -279,8 +232,7 @@ impl Staged {
 
     fn leave_waiting(&mut self, id: RequestId) {
         let request = self.requests.get(id).expect("a waiting request is in flight");
-        self.waiting.remove(&request.of_policy.place);
-        self.waiting_since_ns.remove(&request.of_policy.place.1);
+        self.waiting.remove(request.of_policy.place);
         for run in request.graph.runs() {
             self.cells[run.cell_type.index()].waiting -= 1;
         }
