@@ -98,7 +98,7 @@ impl Slicer<'_> {
         Ok(ModelStages::of(&self.measure(&cells, &SIZES, LONGEST)?))
     }
 
-    /// The preferred size of batches of short sequences; none where all requests are alike.
+    /// The fast size of batches of short sequences; none where all requests are alike.
     fn short_batch(
         &self,
         starts: Vec<String>,
@@ -111,7 +111,7 @@ impl Slicer<'_> {
         let Some(cells) = cells.filter(|_| has_lengths(model)) else { return Ok(None) };
         tell("batches of short sequences".to_owned());
         let pieces = short.measure(&cells, &SIZES, LONGEST)?;
-        Ok(preferred_size(&times_of(&pieces)))
+        Ok(fast_size(&times_of(&pieces)))
     }
 
     /// The starts of as many stages as take no longer than the whole, for one request and for batches of the sizes that the model

@@ -17,8 +17,8 @@ pub struct ModelStages {
     pub starts: Vec<String>,
     /// For each stage, sizes of batches, in requests, ascending, with the time that each takes.
     pub times: Vec<Vec<Point>>,
-    /// The preferred size of batches of sequences of a quarter of the length that the times are of, where lengths differ: short sequences
-    /// need others the most.
+    /// The fast size of batches of sequences of a quarter of the length that the times are of, where lengths differ: short sequences need
+    /// others the most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub short_batch: Option<u32>,
 }
@@ -94,7 +94,9 @@ impl ModelStages {
         }
         text.push('\n');
         if let Some(size) = self.short_batch {
-            text += &format!("  sequences of a quarter of the length prefer batches of {size}\n");
+            text += &format!(
+                "  sequences of a quarter of the length: batches of {size} are about as fast as any\n"
+            );
         }
         text
     }
