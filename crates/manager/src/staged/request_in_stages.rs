@@ -1,4 +1,4 @@
-//! What the policy keeps of a request.
+//! The state of a request under the policy `staged`.
 
 use batchmaker_graph::{CellGraph, RequestId, RunIndex};
 
