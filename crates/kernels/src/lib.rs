@@ -76,7 +76,7 @@ pub use layers::convolution::{
 pub use layers::elementwise::{Binary, ElementStep, Operand, elementwise};
 pub use layers::layer_norm::{LayerNormParameters, layer_norm};
 pub use layers::pool::{Pooling, pool};
-pub use layers::reduce::{Reduction, reduce};
+pub use layers::reduce::{Reduction, extremes, reduce};
 pub use layers::softmax::softmax;
 pub use layers::transpose::transpose;
 pub use layers::window::Window;

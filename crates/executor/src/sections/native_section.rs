@@ -75,6 +75,17 @@ pub(super) enum NativeKind {
     Guard(Guarded, NodeProto),
 }
 
+impl NativeSection {
+    /// Whether the two are reductions of one tensor to opposite extremes along the same axes.
+    pub(super) fn is_other_extreme(&self, other: &Self) -> bool {
+        let are_extremes = match (&self.kind, &other.kind) {
+            (NativeKind::Reduce(one), NativeKind::Reduce(two)) => one.is_other_extreme(two),
+            _ => false,
+        };
+        are_extremes && self.reads == other.reads
+    }
+}
+
 impl NativeKind {
     /// Whether the tensors that it reads have their channels last.
     pub(super) fn reads_channels_last(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use batchmaker_kernels::{Isa, Reduction, reduce};
+use batchmaker_kernels::{Isa, Reduction, extremes, reduce};
 use rten::Value;
 use rten_tensor::prelude::*;
 
@@ -20,63 +20,117 @@ pub(super) struct Reduce {
     pub(super) keeps_axes: bool,
 }
 
+/// The numbers of elements before, along and behind the axes of a reduction, and the shape of its result.
+struct Sizes {
+    outer: usize,
+    length: usize,
+    inner: usize,
+    shape: Vec<usize>,
+}
+
 impl Reduce {
+    /// Whether one of the two finds the least and the other the greatest elements, along the same axes.
+    pub(super) fn is_other_extreme(&self, other: &Self) -> bool {
+        let reductions = [self.reduction, other.reduction];
+        let are_extremes =
+            reductions.contains(&Reduction::Least) && reductions.contains(&Reduction::Greatest);
+        are_extremes && self.axes == other.axes && self.keeps_axes == other.keeps_axes
+    }
+
     pub(super) fn run(&self, x: &Value, threads: &ExecutorThreads) -> Result<Value, ExecutorError> {
-        let fails = |reason: String| ExecutorError::Run(format!("a reduction: {reason}"));
         let x = floats(x)?;
-        let shape = x.shape();
+        let Sizes { outer, length, inner, shape } = self.sizes(x.shape())?;
+        let x = x.to_contiguous();
+        let x = x.data();
+        let column = match self.reduction {
+            Reduction::Least => Some(0),
+            Reduction::Greatest => Some(1),
+            Reduction::Sum | Reduction::Mean => None,
+        };
+        if let Some(column) = column.filter(|_| inner == 1 && length > PART_ELEMENTS) {
+            let pairs = extremes_of_rows(x, length, threads)?;
+            return value(&shape, pairs.into_iter().map(|pair| pair[column]).collect());
+        }
+        let mut y = vec![0.0; outer * inner];
+        let run = |(part, y): (Range<usize>, &mut [f32])| {
+            let of_part = &x[part.start * length * inner..part.end * length * inner];
+            let sizes = [part.len(), length, inner];
+            reduce(Isa::best(), self.reduction, sizes, of_part, y).map_err(|error| fails(&error))
+        };
+        let worth = (x.len() / PART_ELEMENTS).clamp(1, outer.max(1));
+        threads.share(worth, |count| split(&mut y, even_parts(outer, count), inner), run)?;
+        value(&shape, y)
+    }
+
+    /// The results of this reduction and of the other extreme along the same axes, in one pass over long rows.
+    pub(super) fn run_with_other_extreme(
+        &self,
+        x: &Value,
+        threads: &ExecutorThreads,
+    ) -> Result<[Value; 2], ExecutorError> {
+        let own_is_least = self.reduction == Reduction::Least;
+        let of = floats(x)?;
+        let Sizes { length, inner, shape, .. } = self.sizes(of.shape())?;
+        if inner != 1 || length <= PART_ELEMENTS {
+            let reduction = if own_is_least { Reduction::Greatest } else { Reduction::Least };
+            let other = Self { reduction, ..self.clone() };
+            return Ok([self.run(x, threads)?, other.run(x, threads)?]);
+        }
+        let of = of.to_contiguous();
+        let pairs = extremes_of_rows(of.data(), length, threads)?;
+        let column = |at: usize| value(&shape, pairs.iter().map(|pair| pair[at]).collect());
+        let [own, other] = if own_is_least { [0, 1] } else { [1, 0] };
+        Ok([column(own)?, column(other)?])
+    }
+
+    fn sizes(&self, shape: &[usize]) -> Result<Sizes, ExecutorError> {
         let Range { start, end } = self.axes;
         if end > shape.len() {
-            return Err(fails(format!("along axes {:?} of {shape:?}", self.axes)));
+            return Err(fails(&format!("along axes {:?} of {shape:?}", self.axes)));
         }
         let count = |dims: &[usize]| dims.iter().product::<usize>();
         let [outer, length, inner] =
             [&shape[..start], &shape[start..end], &shape[end..]].map(count);
         let kept = if self.keeps_axes { vec![1; end - start] } else { Vec::new() };
         let shape = [&shape[..start], &kept, &shape[end..]].concat();
-        let x = x.to_contiguous();
-        let x = x.data();
-        let is_extreme = matches!(self.reduction, Reduction::Greatest | Reduction::Least);
-        if is_extreme && inner == 1 && length > PART_ELEMENTS {
-            let y = self.extremes(x, length, threads)?;
-            return Value::from_shape(&shape, y).map_err(|error| fails(error.to_string()));
-        }
-        let mut y = vec![0.0; outer * inner];
-        let run = |(part, y): (Range<usize>, &mut [f32])| {
-            let of_part = &x[part.start * length * inner..part.end * length * inner];
-            let ran = reduce(Isa::best(), self.reduction, [part.len(), length, inner], of_part, y);
-            ran.map_err(|error| fails(error.to_string()))
-        };
-        let worth = (x.len() / PART_ELEMENTS).clamp(1, outer.max(1));
-        threads.share(worth, |count| split(&mut y, even_parts(outer, count), inner), run)?;
-        Value::from_shape(&shape, y).map_err(|error| fails(error.to_string()))
+        Ok(Sizes { outer, length, inner, shape })
     }
+}
 
-    /// The greatest or the least element of each row of `length` elements, by parts of a row: always the same ones.
-    fn extremes(
-        &self,
-        x: &[f32],
-        length: usize,
-        threads: &ExecutorThreads,
-    ) -> Result<Vec<f32>, ExecutorError> {
-        let of = |sizes: [usize; 3], x: &[f32], y: &mut [f32]| {
-            let found = reduce(Isa::best(), self.reduction, sizes, x, y);
-            found.map_err(|error| ExecutorError::Run(format!("a reduction: {error}")))
-        };
-        let rows = x.chunks_exact(length);
-        let parts: Vec<&[f32]> = rows.flat_map(|row| row.chunks(PART_ELEMENTS)).collect();
-        let mut of_parts = vec![0.0; parts.len()];
-        let run = |(range, found): (Range<usize>, &mut [f32])| {
-            let mut pairs = parts[range].iter().zip(found);
-            pairs.try_for_each(|(part, y)| of([1, part.len(), 1], part, std::slice::from_mut(y)))
-        };
-        let count = parts.len();
-        threads.share(count, |many| split(&mut of_parts, even_parts(count, many), 1), run)?;
-        let of_row = length.div_ceil(PART_ELEMENTS);
-        let mut y = vec![0.0; count / of_row];
-        of([y.len(), of_row, 1], &of_parts, &mut y)?;
-        Ok(y)
+/// The least and the greatest element of each row of `length` elements, by parts of a row: always the same ones.
+fn extremes_of_rows(
+    x: &[f32],
+    length: usize,
+    threads: &ExecutorThreads,
+) -> Result<Vec<[f32; 2]>, ExecutorError> {
+    let rows = x.chunks_exact(length);
+    let parts: Vec<&[f32]> = rows.flat_map(|row| row.chunks(PART_ELEMENTS)).collect();
+    let mut of_parts = vec![0.0; 2 * parts.len()];
+    let run = |(range, found): (Range<usize>, &mut [f32])| {
+        let mut pairs = parts[range].iter().zip(found.chunks_exact_mut(2));
+        let of = |part: &[f32], y: &mut [f32]| extremes(Isa::best(), [1, part.len()], part, y);
+        pairs.try_for_each(|(part, y)| of(part, y)).map_err(|error| fails(&error))
+    };
+    let count = parts.len();
+    threads.share(count, |many| split(&mut of_parts, even_parts(count, many), 2), run)?;
+    let of_row = length.div_ceil(PART_ELEMENTS);
+    let mut found = vec![[0.0; 2]; count / of_row];
+    for (column, reduction) in [Reduction::Least, Reduction::Greatest].into_iter().enumerate() {
+        // Of the pairs of a row, the least and the greatest of both columns.
+        let mut y = vec![0.0; 2 * found.len()];
+        reduce(Isa::best(), reduction, [found.len(), of_row, 2], &of_parts, &mut y)
+            .map_err(|error| fails(&error))?;
+        found.iter_mut().zip(y.chunks_exact(2)).for_each(|(pair, y)| pair[column] = y[column]);
     }
+    Ok(found)
+}
+
+fn value(shape: &[usize], y: Vec<f32>) -> Result<Value, ExecutorError> {
+    Value::from_shape(shape, y).map_err(|error| fails(&error))
+}
+
+fn fails(reason: &dyn std::fmt::Display) -> ExecutorError {
+    ExecutorError::Run(format!("a reduction: {reason}"))
 }
 
 #[cfg(test)]
@@ -99,6 +153,11 @@ mod tests {
                 let y = threads.pool().run(|| operator.run(&x, &threads)).unwrap();
                 let wanted = [6.0_f32.copysign(extreme), extreme];
                 assert_eq!(floats(&y).unwrap(), &Tensor::from_data(&[rows], wanted.to_vec()));
+                let both = threads.pool().run(|| operator.run_with_other_extreme(&x, &threads));
+                let [own, other] = both.unwrap();
+                assert_eq!(floats(&own).unwrap(), floats(&y).unwrap());
+                let wanted = vec![(-6.0_f32).copysign(-extreme); rows];
+                assert_eq!(floats(&other).unwrap(), &Tensor::from_data(&[rows], wanted));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Writes sections in the order in which they run, with the operators that a plan of memory is made of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::AtomicUsize;
 
 use batchmaker_kernels::Packing;
@@ -105,8 +105,13 @@ impl<'a> SectionWriter<'a> {
             by_depth.entry(section.depth).or_default().push(section);
         }
         for depth in 0..=deepest {
-            for section in by_depth.remove(&depth).unwrap_or_default() {
-                self.native(section)?;
+            let mut sections = VecDeque::from(by_depth.remove(&depth).unwrap_or_default());
+            while let Some(section) = sections.pop_front() {
+                let is_other = |other: &NativeSection| section.is_other_extreme(other);
+                match sections.iter().position(is_other).and_then(|at| sections.remove(at)) {
+                    Some(other) => self.extremes(section, other)?,
+                    None => self.native(section)?,
+                }
             }
             let Some(nodes) = fallback.get(&depth) else { continue };
             let later = fallback.range(depth + 1..).flat_map(|(_, nodes)| nodes);
@@ -261,6 +266,22 @@ impl<'a> SectionWriter<'a> {
         self.scratch_bytes = self.scratch_bytes.max(scratch_bytes as u64);
         let writes = vec![self.tensor(output, layout)];
         self.add(kind, operators, (reads, writes));
+        Some(())
+    }
+
+    /// Writes two reductions of one tensor to opposite extremes as one section, which passes over it once.
+    fn extremes(&mut self, one: NativeSection, other: NativeSection) -> Option<()> {
+        let NativeKind::Reduce(reduce) = &one.kind else { return None };
+        let layout = Layout::ChannelsFirst;
+        let read = self.read(&one.reads[0], layout)?;
+        let mut operators = Vec::new();
+        for section in [&one, &other] {
+            self.plan("Native", &[(&one.reads[0], layout)], (&section.output, layout));
+            operators.push(section.kind.describe(self.packing.precision, &section.activation, 1));
+        }
+        let kind = SectionKind::Extremes(reduce.clone());
+        let writes = [one.output, other.output].map(|output| self.tensor(output, layout));
+        self.add(kind, operators.join(", "), (vec![read], writes.into()));
         Some(())
     }
 

@@ -108,6 +108,8 @@ pub(super) enum SectionKind {
     PixelChain(ElementChain),
     /// Makes one element of those along some axes.
     Reduce(Reduce),
+    /// Finds the extremes of that reduction, and the opposite ones.
+    Extremes(Reduce),
     /// Puts elements in another place or shape.
     View(StridedView),
     Join(Join),
@@ -311,6 +313,11 @@ impl Section {
             SectionKind::Reduce(reduce) => {
                 let output = reduce.run(self.channels_first(tensors, 0)?, threads)?;
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
+            }
+            SectionKind::Extremes(reduce) => {
+                let x = self.channels_first(tensors, 0)?;
+                let outputs = reduce.run_with_other_extreme(x, threads)?;
+                return Ok(outputs.map(SectionTensor::ChannelsFirst).into());
             }
             SectionKind::View(view) => {
                 let x = &mut tensors[self.reads[0]];

@@ -1,6 +1,7 @@
 //! Elementwise operators, one after the other, on a block of elements that stays in the cache.
 //!
-//! Each operator is computed by itself and rounded, as if it had a pass of its own.
+//! Each operator is computed by itself and rounded, as if it had a pass of its own. Operators whose operand is the same for all elements are
+//! computed one after the other while some vectors of elements are in registers: to quantise is a run of six of them.
 
 use crate::error::KernelError;
 use crate::layers::activation::{Activation, Finish};
@@ -11,6 +12,12 @@ use crate::simd::vector_unit::VectorUnit;
 
 /// Elements of a block: 4 KiB.
 const BLOCK: usize = 1024;
+
+/// Vectors of elements in registers: with the operand, fewer than the 16 of AVX2.
+const HELD: usize = 8;
+
+/// Lanes of the widest vectors, of AVX-512.
+const LANES_MAX: usize = 16;
 
 /// An operator on an element.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -90,7 +97,14 @@ impl SimdOp for Elementwise<'_> {
         let Self { steps, first, y } = self;
         for (number, block) in y.chunks_mut(BLOCK).enumerate() {
             let first = first + number * BLOCK;
-            for step in steps {
+            let mut rest = steps;
+            while let [step, others @ ..] = rest {
+                let uniform = rest.iter().take_while(|step| step.is_uniform()).count();
+                if uniform > 1 {
+                    apply_uniform(simd, &rest[..uniform], block);
+                    rest = &rest[uniform..];
+                    continue;
+                }
                 match *step {
                     ElementStep::Activation(activation) => {
                         Finish { y: &mut *block, residual: None, activation }.run(simd);
@@ -100,8 +114,80 @@ impl SimdOp for Elementwise<'_> {
                         apply_runs(binary, operand, first, block);
                     }
                 }
+                rest = others;
             }
         }
+    }
+}
+
+impl ElementStep<'_> {
+    /// Whether [`apply_uniform`] takes the step: it has the same operands for all elements.
+    fn is_uniform(&self) -> bool {
+        match self {
+            Self::Activation(activation) => matches!(activation, Activation::Clip { .. }),
+            Self::Root => false,
+            Self::Binary(Binary::Greatest | Binary::Least, _) => false,
+            Self::Binary(_, operand) => operand.data.len() == 1,
+        }
+    }
+}
+
+/// Applies steps with the same operands for all elements.
+#[inline(always)]
+fn apply_uniform<S: Simd>(simd: S, steps: &[ElementStep<'_>], elements: &mut [f32]) {
+    let held = HELD * S::LANES;
+    let mut groups = elements.chunks_exact_mut(held);
+    for group in &mut groups {
+        apply_in_registers(simd, steps, group);
+    }
+    let rest = groups.into_remainder();
+    if !rest.is_empty() {
+        // Every element is computed by itself: what stands behind them changes nothing.
+        let mut group = [1.0; HELD * LANES_MAX];
+        group[..rest.len()].copy_from_slice(rest);
+        apply_in_registers(simd, steps, &mut group[..held]);
+        rest.copy_from_slice(&group[..rest.len()]);
+    }
+}
+
+/// Applies steps with the same operands for all elements to [`HELD`] vectors.
+#[inline(always)]
+fn apply_in_registers<S: Simd>(simd: S, steps: &[ElementStep<'_>], elements: &mut [f32]) {
+    assert_eq!(elements.len(), HELD * S::LANES, "vectors that are held");
+    let from = elements.as_mut_ptr();
+    let mut x = [simd.splat(0.0); HELD];
+    for (at, x) in x.iter_mut().enumerate() {
+        // SAFETY: the elements are `HELD` vectors.
+        *x = unsafe { simd.load(from.add(at * S::LANES)) };
+    }
+    for step in steps {
+        match *step {
+            ElementStep::Activation(Activation::Clip { low, high }) => {
+                let (low, high) = (simd.splat(low), simd.splat(high));
+                for x in &mut x {
+                    *x = simd.min(high, simd.max(low, *x));
+                }
+            }
+            ElementStep::Binary(binary, operand) => {
+                let b = simd.splat(operand.data[0]);
+                for x in &mut x {
+                    *x = match binary {
+                        Binary::Add => simd.add(*x, b),
+                        Binary::Subtract => simd.sub(*x, b),
+                        Binary::SubtractFrom => simd.sub(b, *x),
+                        Binary::Multiply => simd.mul(*x, b),
+                        Binary::Divide => simd.div(*x, b),
+                        Binary::DivideInto => simd.div(b, *x),
+                        Binary::Greatest | Binary::Least => unreachable!("no uniform step"),
+                    };
+                }
+            }
+            ElementStep::Activation(_) | ElementStep::Root => unreachable!("no uniform step"),
+        }
+    }
+    for (at, x) in x.into_iter().enumerate() {
+        // SAFETY: as above.
+        unsafe { simd.store(from.add(at * S::LANES), x) };
     }
 }
 
@@ -214,6 +300,38 @@ mod tests {
                 elementwise(isa, &steps, 1111, two).unwrap();
                 let found: Vec<u32> = y.iter().map(|y| y.to_bits()).collect();
                 assert!(found == wanted, "{isa:?} {count} {block} {repeat}");
+            }
+        }
+    }
+
+    #[test]
+    fn uniform_steps_have_the_bits_of_one_step_after_the_other() {
+        let x: Vec<f32> = (0..1111).map(|n| ((n * 37 % 101) as f32 - 50.0) / 7.0).collect();
+        let data = [0.37, 12_582_912.0, 12_582_912.0, 131.0, 131.0, 0.37, 3.0];
+        let of = |at: usize| Operand { data: &data[at..=at], block: 1, repeat: 1 };
+        let steps = [
+            ElementStep::Binary(Binary::Divide, of(0)),
+            ElementStep::Binary(Binary::Add, of(1)),
+            ElementStep::Binary(Binary::Subtract, of(2)),
+            ElementStep::Binary(Binary::Add, of(3)),
+            ElementStep::Activation(Activation::Clip { low: 0.0, high: 255.0 }),
+            ElementStep::Binary(Binary::SubtractFrom, of(4)),
+            ElementStep::Binary(Binary::Multiply, of(5)),
+            ElementStep::Binary(Binary::DivideInto, of(6)),
+        ];
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            for count in [0, 1, 63, 64, 65, 1111] {
+                let (mut together, mut apart) = (x[..count].to_vec(), x[..count].to_vec());
+                for y in [&mut together, &mut apart] {
+                    y.iter_mut().take(1).for_each(|y| *y = f32::NAN);
+                }
+                elementwise(isa, &steps, 0, &mut together).unwrap();
+                for step in steps {
+                    elementwise(isa, &[step], 0, &mut apart).unwrap();
+                }
+                let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<u32>>();
+                assert_eq!(bits(&together), bits(&apart), "{isa:?} {count}");
+                assert!(count == 0 || together[0].is_nan(), "{isa:?} {count}");
             }
         }
     }

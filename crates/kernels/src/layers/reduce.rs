@@ -46,6 +46,40 @@ pub fn reduce(
     Ok(())
 }
 
+/// The least and the greatest of each row of x `[rows, length]`, in one pass: y `[rows, 2]`. NaN if an element is; infinity and negative
+/// infinity of no elements.
+///
+/// # Errors
+/// As those of [`reduce`].
+pub fn extremes(
+    isa: Isa,
+    [rows, length]: [usize; 2],
+    x: &[f32],
+    y: &mut [f32],
+) -> Result<(), KernelError> {
+    let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
+    check_len("y", y, 2 * rows)?;
+    check_len("x", x, rows * length)?;
+    unit.vectorize(Extremes { length, x, y });
+    Ok(())
+}
+
+struct Extremes<'a> {
+    length: usize,
+    x: &'a [f32],
+    y: &'a mut [f32],
+}
+
+impl SimdOp for Extremes<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { length, x, y } = self;
+        for (number, y) in y.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            *y = extremes_of_row(simd, &x[number * length..][..length]);
+        }
+    }
+}
+
 struct Reduce<'a> {
     reduction: Reduction,
     length: usize,
@@ -68,13 +102,13 @@ impl SimdOp for Reduce<'_> {
                 f32::NEG_INFINITY,
                 greatest,
                 #[inline(always)]
-                |row| extreme_of_row(simd, row, f32::NEG_INFINITY, greatest, S::max),
+                |row| extremes_of_row(simd, row)[1],
             ),
             Reduction::Least => self.by(
                 f32::INFINITY,
                 least,
                 #[inline(always)]
-                |row| extreme_of_row(simd, row, f32::INFINITY, least, S::min),
+                |row| extremes_of_row(simd, row)[0],
             ),
         }
     }
@@ -150,29 +184,25 @@ fn of_row(row: &[f32], start: f32, join: impl Fn(f32, f32) -> f32 + Copy) -> f32
     joined(parts, rest, join)
 }
 
-/// The extreme of a row. `join_vectors` does what `join` does, but for NaNs.
+/// The least and the greatest of a row.
 #[inline(always)]
-fn extreme_of_row<S: Simd>(
-    simd: S,
-    row: &[f32],
-    start: f32,
-    join: impl Fn(f32, f32) -> f32 + Copy,
-    join_vectors: impl Fn(S, S::Vector, S::Vector) -> S::Vector,
-) -> f32 {
+fn extremes_of_row<S: Simd>(simd: S, row: &[f32]) -> [f32; 2] {
     let vectors = const { PARTS_OF_EXTREMES / S::LANES };
     let (lines, rest) = row.as_chunks::<PARTS_OF_EXTREMES>();
-    // Of each part, its extreme, and a zero that is NaN once an element is NaN or infinite.
-    let mut found = [simd.splat(start); PARTS_OF_EXTREMES];
+    // Of each part, its extremes, and a zero that is NaN once an element is NaN or infinite.
+    let mut lowest = [simd.splat(f32::INFINITY); PARTS_OF_EXTREMES];
+    let mut highest = [simd.splat(f32::NEG_INFINITY); PARTS_OF_EXTREMES];
     let mut zeros = [simd.splat(0.0); PARTS_OF_EXTREMES];
     for line in lines {
         for vector in 0..vectors {
             // SAFETY: a line has `vectors` vectors.
             let x = unsafe { simd.load(line.as_ptr().add(vector * S::LANES)) };
-            found[vector] = join_vectors(simd, found[vector], x);
+            lowest[vector] = simd.min(lowest[vector], x);
+            highest[vector] = simd.max(highest[vector], x);
             zeros[vector] = simd.add(zeros[vector], simd.mul(x, simd.splat(0.0)));
         }
     }
-    let [parts, zeros] = [found, zeros].map(
+    let [lowest, highest, zeros] = [lowest, highest, zeros].map(
         #[inline(always)]
         |all| {
             let mut parts = [0.0; PARTS_OF_EXTREMES];
@@ -184,9 +214,9 @@ fn extreme_of_row<S: Simd>(
         },
     );
     if zeros.iter().any(|zero| zero.is_nan()) {
-        return of_row(row, start, join);
+        return [of_row(row, f32::INFINITY, least), of_row(row, f32::NEG_INFINITY, greatest)];
     }
-    joined(parts, rest, join)
+    [joined(lowest, rest, least), joined(highest, rest, greatest)]
 }
 
 /// Parts of a row, joined with the elements that are left of it, then in pairs: half of them apart, then a quarter, down to 1.
@@ -253,6 +283,36 @@ mod tests {
                     }
                     let bits: Vec<u32> = y.iter().map(|y| y.to_bits()).collect();
                     assert_eq!(first.get_or_insert(bits.clone()), &bits, "{isa:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn both_extremes_are_those_of_two_reductions() {
+        for [rows, length] in [[3, 40], [2, 171], [2, 7], [1, 0], [1, 32]] {
+            let mut x: Vec<f32> =
+                (0..rows * length).map(|n| ((n * 37 % 101) as f32 - 50.0) / 7.0).collect();
+            for nan in [None, x.len().checked_sub(3)] {
+                if let Some(at) = nan {
+                    x[at] = f32::NAN;
+                }
+                for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+                    let mut both = vec![7.0; 2 * rows];
+                    extremes(isa, [rows, length], &x, &mut both).unwrap();
+                    for (at, reduction) in
+                        [Reduction::Least, Reduction::Greatest].into_iter().enumerate()
+                    {
+                        let mut y = vec![7.0; rows];
+                        reduce(isa, reduction, [rows, length, 1], &x, &mut y).unwrap();
+                        for (row, y) in y.into_iter().enumerate() {
+                            let found = both[2 * row + at];
+                            assert!(
+                                found == y || (found.is_nan() && y.is_nan()),
+                                "{isa:?} {found} {y}"
+                            );
+                        }
+                    }
                 }
             }
         }
