@@ -33,9 +33,10 @@ macro_rules! sums {
                     for _ in 0..turns {
                         // SAFETY: a vector has at most 16 lane groups.
                         let weights = unsafe { dot.weights(black_box(groups.as_ptr())) };
-                        for sums in &mut sums {
-                            // SAFETY: one of the input is shorter than a vector.
-                            *sums = unsafe { dot.dot(*sums, weights, groups.as_ptr()) };
+                        for (chain, sums) in sums.iter_mut().enumerate() {
+                            // Inputs of their own, else chains would share their products.
+                            // SAFETY: 16 are enough for those of each chain.
+                            *sums = unsafe { dot.dot(*sums, weights, groups.as_ptr().add(chain)) };
                         }
                     }
                     black_box(sums);
