@@ -62,13 +62,17 @@ impl Reduce {
         value(&shape, y)
     }
 
-    /// The results of this reduction and of the other extreme along the same axes, in one pass over long rows.
+    /// The results of this reduction to an extreme, then of that to the other one along the same axes, in one pass over long rows.
     pub(super) fn run_with_other_extreme(
         &self,
         x: &Value,
         threads: &ExecutorThreads,
     ) -> Result<[Value; 2], ExecutorError> {
-        let own_is_least = self.reduction == Reduction::Least;
+        let own_is_least = match self.reduction {
+            Reduction::Least => true,
+            Reduction::Greatest => false,
+            Reduction::Sum | Reduction::Mean => return Err(fails(&"a sum has no other extreme")),
+        };
         let of = floats(x)?;
         let Sizes { length, inner, shape, .. } = self.sizes(of.shape())?;
         if inner != 1 || length <= PART_ELEMENTS {

@@ -269,19 +269,20 @@ impl<'a> SectionWriter<'a> {
         Some(())
     }
 
-    /// Writes two reductions of one tensor to opposite extremes as one section, which passes over it once.
+    /// Writes two reductions of one tensor to opposite extremes as one section: one pass over the tensor if its rows are long.
     fn extremes(&mut self, one: NativeSection, other: NativeSection) -> Option<()> {
         let NativeKind::Reduce(reduce) = &one.kind else { return None };
         let layout = Layout::ChannelsFirst;
         let read = self.read(&one.reads[0], layout)?;
-        let mut operators = Vec::new();
-        for section in [&one, &other] {
-            self.plan("Native", &[(&one.reads[0], layout)], (&section.output, layout));
-            operators.push(section.kind.describe(self.packing.precision, &section.activation, 1));
-        }
+        let describe = |section: &NativeSection| {
+            section.kind.describe(self.packing.precision, &section.activation, 1)
+        };
+        let operators = [&one, &other].map(describe).join(", ");
+        self.plan("Native", &[(&one.reads[0], layout)], (&one.output, layout));
+        self.graph.node.last_mut()?.output.push(other.output.clone());
         let kind = SectionKind::Extremes(reduce.clone());
         let writes = [one.output, other.output].map(|output| self.tensor(output, layout));
-        self.add(kind, operators.join(", "), (vec![read], writes.into()));
+        self.add(kind, operators, (vec![read], writes.into()));
         Some(())
     }
 

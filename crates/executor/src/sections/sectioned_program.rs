@@ -108,7 +108,7 @@ pub(super) enum SectionKind {
     PixelChain(ElementChain),
     /// Makes one element of those along some axes.
     Reduce(Reduce),
-    /// Finds the extremes of that reduction, and the opposite ones.
+    /// Finds the extremes of that reduction, then the opposite ones.
     Extremes(Reduce),
     /// Puts elements in another place or shape.
     View(StridedView),

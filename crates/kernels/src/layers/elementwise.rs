@@ -1,7 +1,8 @@
 //! Elementwise operators, one after the other, on a block of elements that stays in the cache.
 //!
-//! Each operator is computed by itself and rounded, as if it had a pass of its own. Operators whose operand is the same for all elements are
-//! computed one after the other while some vectors of elements are in registers: to quantise is a run of six of them.
+//! Each operator is computed by itself and rounded, as if it had a pass of its own. Sums, differences, products and quotients with one
+//! operand for all elements, and Clip, are computed one after the other while some vectors of elements are in registers: to quantise is a
+//! run of six of them.
 
 use crate::error::KernelError;
 use crate::layers::activation::{Activation, Finish};
@@ -121,7 +122,7 @@ impl SimdOp for Elementwise<'_> {
 }
 
 impl ElementStep<'_> {
-    /// Whether [`apply_uniform`] takes the step: it has the same operands for all elements.
+    /// Whether [`apply_uniform`] takes the step: Clip, or arithmetic with one operand for all elements.
     fn is_uniform(&self) -> bool {
         match self {
             Self::Activation(activation) => matches!(activation, Activation::Clip { .. }),

@@ -1,7 +1,8 @@
 //! Sums, means, and the greatest and least elements along an axis.
 //!
 //! **Order.** Of 16 or more elements that lie side by side, each goes to the next of 16 parts, which are joined in pairs, 8 apart, then
-//! 4, 2 and 1. The greatest and the least of finite numbers have 32 parts. Other sums are in the order of the axis. So bits are the same on
+//! 4, 2 and 1. The greatest and the least of finite numbers have 32 parts; [`extremes`]
+//! has them for rows of any length, so that its zeros may have another sign. Other sums are in the order of the axis. So bits are the same on
 //! every instruction set.
 
 use crate::error::KernelError;

@@ -35,7 +35,7 @@ macro_rules! sums {
                         let weights = unsafe { dot.weights(black_box(groups.as_ptr())) };
                         for (chain, sums) in sums.iter_mut().enumerate() {
                             // Inputs of their own, else chains would share their products.
-                            // SAFETY: 16 are enough for those of each chain.
+                            // SAFETY: the last chain reads two elements from the twelfth on at most, of 16.
                             *sums = unsafe { dot.dot(*sums, weights, groups.as_ptr().add(chain)) };
                         }
                     }
