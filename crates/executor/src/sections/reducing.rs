@@ -31,9 +31,10 @@ struct Sizes {
 impl Reduce {
     /// Whether one of the two finds the least and the other the greatest elements, along the same axes.
     pub(super) fn is_other_extreme(&self, other: &Self) -> bool {
-        let reductions = [self.reduction, other.reduction];
-        let are_extremes =
-            reductions.contains(&Reduction::Least) && reductions.contains(&Reduction::Greatest);
+        let are_extremes = matches!(
+            (self.reduction, other.reduction),
+            (Reduction::Least, Reduction::Greatest) | (Reduction::Greatest, Reduction::Least)
+        );
         are_extremes && self.axes == other.axes && self.keeps_axes == other.keeps_axes
     }
 
@@ -62,29 +63,22 @@ impl Reduce {
         value(&shape, y)
     }
 
-    /// The results of this reduction to an extreme, then of that to the other one along the same axes, in one pass over long rows.
-    pub(super) fn run_with_other_extreme(
+    /// The least and the greatest elements along these axes, in one pass over long rows.
+    pub(super) fn run_both_extremes(
         &self,
         x: &Value,
         threads: &ExecutorThreads,
     ) -> Result<[Value; 2], ExecutorError> {
-        let own_is_least = match self.reduction {
-            Reduction::Least => true,
-            Reduction::Greatest => false,
-            Reduction::Sum | Reduction::Mean => return Err(fails(&"a sum has no other extreme")),
-        };
         let of = floats(x)?;
         let Sizes { length, inner, shape, .. } = self.sizes(of.shape())?;
         if inner != 1 || length <= PART_ELEMENTS {
-            let reduction = if own_is_least { Reduction::Greatest } else { Reduction::Least };
-            let other = Self { reduction, ..self.clone() };
-            return Ok([self.run(x, threads)?, other.run(x, threads)?]);
+            let by = |reduction| Self { reduction, ..self.clone() }.run(x, threads);
+            return Ok([by(Reduction::Least)?, by(Reduction::Greatest)?]);
         }
         let of = of.to_contiguous();
         let pairs = extremes_of_rows(of.data(), length, threads)?;
         let column = |at: usize| value(&shape, pairs.iter().map(|pair| pair[at]).collect());
-        let [own, other] = if own_is_least { [0, 1] } else { [1, 0] };
-        Ok([column(own)?, column(other)?])
+        Ok([column(0)?, column(1)?])
     }
 
     fn sizes(&self, shape: &[usize]) -> Result<Sizes, ExecutorError> {
@@ -157,11 +151,14 @@ mod tests {
                 let y = threads.pool().run(|| operator.run(&x, &threads)).unwrap();
                 let wanted = [6.0_f32.copysign(extreme), extreme];
                 assert_eq!(floats(&y).unwrap(), &Tensor::from_data(&[rows], wanted.to_vec()));
-                let both = threads.pool().run(|| operator.run_with_other_extreme(&x, &threads));
-                let [own, other] = both.unwrap();
-                assert_eq!(floats(&own).unwrap(), floats(&y).unwrap());
-                let wanted = vec![(-6.0_f32).copysign(-extreme); rows];
-                assert_eq!(floats(&other).unwrap(), &Tensor::from_data(&[rows], wanted));
+                let both = threads.pool().run(|| operator.run_both_extremes(&x, &threads));
+                let mut both = both.unwrap();
+                if reduction == Reduction::Greatest {
+                    both.reverse();
+                }
+                assert_eq!(floats(&both[0]).unwrap(), floats(&y).unwrap());
+                let wanted = vec![6.0_f32.copysign(-extreme); rows];
+                assert_eq!(floats(&both[1]).unwrap(), &Tensor::from_data(&[rows], wanted));
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::AtomicUsize;
 
-use batchmaker_kernels::Packing;
+use batchmaker_kernels::{Packing, Reduction};
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
 use crate::memory_plan::NATIVE_ATTENTION;
@@ -272,16 +272,20 @@ impl<'a> SectionWriter<'a> {
     /// Writes two reductions of one tensor to opposite extremes as one section: one pass over the tensor if its rows are long.
     fn extremes(&mut self, one: NativeSection, other: NativeSection) -> Option<()> {
         let NativeKind::Reduce(reduce) = &one.kind else { return None };
+        let kind = SectionKind::Extremes(reduce.clone());
+        let [least, greatest] = match reduce.reduction {
+            Reduction::Least => [one, other],
+            _ => [other, one],
+        };
         let layout = Layout::ChannelsFirst;
-        let read = self.read(&one.reads[0], layout)?;
+        let read = self.read(&least.reads[0], layout)?;
         let describe = |section: &NativeSection| {
             section.kind.describe(self.packing.precision, &section.activation, 1)
         };
-        let operators = [&one, &other].map(describe).join(", ");
-        self.plan("Native", &[(&one.reads[0], layout)], (&one.output, layout));
-        self.graph.node.last_mut()?.output.push(other.output.clone());
-        let kind = SectionKind::Extremes(reduce.clone());
-        let writes = [one.output, other.output].map(|output| self.tensor(output, layout));
+        let operators = [&least, &greatest].map(describe).join(", ");
+        self.plan("Native", &[(&least.reads[0], layout)], (&least.output, layout));
+        self.graph.node.last_mut()?.output.push(greatest.output.clone());
+        let writes = [least.output, greatest.output].map(|output| self.tensor(output, layout));
         self.add(kind, operators, (vec![read], writes.into()));
         Some(())
     }

@@ -108,7 +108,7 @@ pub(super) enum SectionKind {
     PixelChain(ElementChain),
     /// Makes one element of those along some axes.
     Reduce(Reduce),
-    /// Finds the extremes of that reduction, then the opposite ones.
+    /// Finds the least and the greatest elements along the axes of that reduction.
     Extremes(Reduce),
     /// Puts elements in another place or shape.
     View(StridedView),
@@ -316,7 +316,7 @@ impl Section {
             }
             SectionKind::Extremes(reduce) => {
                 let x = self.channels_first(tensors, 0)?;
-                let outputs = reduce.run_with_other_extreme(x, threads)?;
+                let outputs = reduce.run_both_extremes(x, threads)?;
                 return Ok(outputs.map(SectionTensor::ChannelsFirst).into());
             }
             SectionKind::View(view) => {
