@@ -302,6 +302,87 @@ impl Network {
         self.add(name, outputs, size);
     }
 
+    /// Rounds an image to the 256 numbers between its least and its greatest element, as the model crate writes `DynamicQuantizeLinear`,
+    /// after a shift of each channel by multiples of a computed step.
+    fn quantise(&mut self) {
+        let x = self.image();
+        let writer = &mut self.writer;
+        let [zero, one, steps] = [0.0, 1.0, 255.0].map(|n| writer.float(n));
+        let axes = writer.ints(&[1, 2, 3]);
+        let mut extreme = |operator: &str, to: &str| {
+            let found = writer.op(operator, &[&x.name, &axes], vec![int("keepdims", 1)]);
+            writer.op(to, &[&found, &zero], vec![])
+        };
+        let (least, greatest) = match self.draw.below(2) {
+            0 => {
+                let least = extreme("ReduceMin", "Min");
+                (least, extreme("ReduceMax", "Max"))
+            }
+            _ => {
+                let greatest = extreme("ReduceMax", "Max");
+                (extreme("ReduceMin", "Min"), greatest)
+            }
+        };
+        let mut op = |operator: &str, inputs: &[&String]| {
+            let inputs: Vec<&str> = inputs.iter().map(|name| name.as_str()).collect();
+            self.writer.op(operator, &inputs, vec![])
+        };
+        let span = op("Sub", &[&greatest, &least]);
+        let step = op("Div", &[&span, &steps]);
+        let is_flat = op("Equal", &[&span, &zero]);
+        let scale = op("Where", &[&is_flat, &one, &step]);
+        let below = op("Neg", &[&least]);
+        let below = op("Div", &[&below, &scale]);
+        let below = op("Clip", &[&below, &zero, &steps]);
+        let zero_point = op("Round", &[&below]);
+        let shift = self.writer.weights(&[1, x.channels, 1, 1]);
+        let ones = self.writer.numbers(&[x.size[1]], vec![1.0; x.size[1]]);
+        let whole = self.writer.float(1.5 * (1 << 23) as f32);
+        let mut op = |operator: &str, inputs: &[&String]| {
+            let inputs: Vec<&str> = inputs.iter().map(|name| name.as_str()).collect();
+            self.writer.op(operator, &inputs, vec![])
+        };
+        let shift = op("Div", &[&shift, &scale]);
+        let shift = op("Floor", &[&shift]);
+        let divisor = op("Mul", &[&scale, &ones]);
+        let y = op("Div", &[&x.name, &divisor]);
+        let y = op("Add", &[&y, &whole]);
+        let y = op("Sub", &[&y, &whole]);
+        let y = op("Add", &[&y, &zero_point]);
+        let y = op("Clip", &[&y, &zero, &steps]);
+        let y = op("Sub", &[&y, &zero_point]);
+        let y = op("Add", &[&y, &shift]);
+        let y = op("Mul", &[&scale, &y]);
+        let gate = op("Sigmoid", &[&y]);
+        let name = op("Mul", &[&gate, &y]);
+        self.add(name, x.channels, x.size);
+    }
+
+    /// Adds the instance normalisation of an image, as the model crate writes it.
+    fn standardise(&mut self) {
+        let x = self.image();
+        let axes = self.writer.ints(&[2, 3]);
+        let epsilon = self.writer.float(0.1);
+        let mut op = |operator: &str, inputs: &[&str]| {
+            let keeps = operator.starts_with("Reduce").then(|| int("keepdims", 1));
+            self.writer.op(operator, inputs, keeps.into_iter().collect())
+        };
+        let mean = op("ReduceMean", &[&x.name, &axes]);
+        let centred = op("Sub", &[&x.name, &mean]);
+        let square = op("Mul", &[&centred, &centred]);
+        let variance = op("ReduceMean", &[&square, &axes]);
+        let sum = op("Add", &[&variance, &epsilon]);
+        let root = op("Sqrt", &[&sum]);
+        let y = op("Div", &[&centred, &root]);
+        let axes = self.writer.ints(&[1, 2, 3]);
+        let greatest = self.writer.op("ReduceMax", &[&y, &axes], vec![int("keepdims", 1)]);
+        let gate = self.writer.op("Sigmoid", &[&greatest], vec![]);
+        let ones = self.writer.numbers(&[x.size[1]], vec![1.0; x.size[1]]);
+        let gate = self.writer.op("Mul", &[&gate, &ones], vec![]);
+        let name = self.writer.op("Div", &[&y, &gate], vec![]);
+        self.add(name, x.channels, x.size);
+    }
+
     /// Adds an operator that runs in rten.
     fn layout(&mut self) {
         let x = self.image();
@@ -480,6 +561,31 @@ fn scaled_rows(writer: &mut Writer, flat: &str, elements: usize) -> String {
     writer.linear(&y, 12, 7)
 }
 
+/// A convolution whose result is rounded to 256 numbers, before and after other operators. Every third is of large images.
+fn quantised(seed: u64) -> Writer {
+    let (mut writer, mut draw) = (Writer::default(), Draw(seed));
+    let size = if seed.is_multiple_of(3) { [70, 61] } else { [5 + draw.below(8); 2] };
+    let channels = 1 + draw.below(5);
+    let name = writer.floats(&[channels, size[0], size[1]]);
+    let mut network = Network { writer, draw, all: vec![Image { name, channels, size }] };
+    if network.draw.below(2) == 0 {
+        network.quantise();
+    }
+    network.all = vec![network.all.pop().unwrap()];
+    network.convolution();
+    network.all = vec![network.all.pop().unwrap()];
+    if network.draw.below(2) == 0 {
+        network.standardise();
+        network.all = vec![network.all.pop().unwrap()];
+    }
+    network.quantise();
+    let Network { mut writer, all, .. } = network;
+    let last = all.last().unwrap();
+    let row = [last.channels, last.size[0], last.size[1]];
+    writer.output(&last.name, batchmaker_graph::ElementType::F32, ROWS, &row);
+    writer
+}
+
 /// Computes the outputs with rten, which runs the whole program.
 fn reference(writer: &Writer, rows: usize, data: &[f32]) -> Vec<Vec<f32>> {
     let model = ModelOptions::with_all_ops().load(writer.program().bytes.to_vec()).unwrap();
@@ -488,7 +594,7 @@ fn reference(writer: &Writer, rows: usize, data: &[f32]) -> Vec<Vec<f32>> {
     let id = |name: &str| model.node_id(name).unwrap();
     let pool = Arc::new(ThreadPool::with_num_threads(1));
     let options = RunOptions::default().with_thread_pool(Some(pool));
-    let outputs = [id("out0"), id("out1")];
+    let outputs: Vec<_> = (0..writer.outputs.len()).map(|at| id(&format!("out{at}"))).collect();
     let run = model.run(vec![(id("in0"), value.into())], &outputs, Some(options)).unwrap();
     let floats = run.into_iter().map(|value| match value {
         Value::FloatTensor(tensor) => tensor.into_data(),
@@ -526,6 +632,65 @@ fn networks_in_sections_are_those_of_rten() {
                 assert_eq!(bits(&alone[port], 0, n), of_row, "seed {seed}, port {port}, row {row}");
             }
         }
+    }
+}
+
+#[test]
+fn images_are_quantised_in_few_passes() {
+    const ROWS_MAX: usize = 3;
+    let threads = ExecutorThreads::new();
+    for seed in 0..40 {
+        let writer = quantised(seed);
+        let (inputs, outputs) = (Writer::rows(&writer.inputs), Writer::rows(&writer.outputs));
+        let data = values(&inputs[0], ROWS_MAX, seed as u32);
+        let (n, of_row) = (inputs[0].elements(), outputs[0].elements());
+        let TensorData::F32(x) = &data else { panic!("floats") };
+        let wanted = &reference(&writer, ROWS_MAX, &x[..ROWS_MAX * n])[0];
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let options = ProgramOptions {
+                packing: packing(isa, Precision::F32),
+                ..ProgramOptions::default()
+            };
+            let program = RowProgram::with(&writer.program(), &inputs, &outputs, &options).unwrap();
+            let run = |first: usize, rows: usize| {
+                let x = part(&data, first * n, rows * n);
+                program.run(rows, vec![x], &threads).unwrap().remove(0)
+            };
+            let together = run(0, ROWS_MAX);
+            for row in 0..ROWS_MAX {
+                let bits_of_row = bits(&together, row * of_row, of_row);
+                assert_eq!(bits(&run(row, 1), 0, of_row), bits_of_row, "seed {seed}, {isa}");
+            }
+            let TensorData::F32(found) = &together else { panic!("floats") };
+            let largest = wanted.iter().fold(1.0_f32, |largest, y| largest.max(y.abs()));
+            let differences = found.iter().zip(wanted).map(|(a, b)| (a - b).abs() / largest);
+            // What is half way between two numbers may become either.
+            let rounded = differences.clone().filter(|&difference| difference > 1e-5).count();
+            let worst = differences.fold(0.0, f32::max);
+            let is_near = worst < 0.05 && rounded * 50 <= found.len();
+            assert!(is_near, "seed {seed}, {isa}: {rounded} of {}, {worst}", found.len());
+        }
+        let timer =
+            OperatorTimer::of_rows(&writer.program(), &inputs, &outputs, Isa::best().into());
+        let operators = timer.unwrap().run(1, None, 1, &threads).unwrap();
+        let operators: Vec<&str> =
+            operators.iter().map(|operator| operator.operators.as_str()).collect();
+        let count = |wanted: &[&str]| {
+            let is_wanted = |of: &&&str| wanted.iter().any(|wanted| of.starts_with(wanted));
+            operators.iter().filter(is_wanted).count()
+        };
+        let quantisings = count(&["ReduceLeast, ReduceGreatest"]);
+        let of_scalars = [
+            "Min, Max, Sub, Div, Where, Neg, Div, Clip, Round",
+            "Max, Min, Sub, Div, Where, Neg, Div, Clip, Round",
+        ];
+        assert_eq!([quantisings, count(&of_scalars)], [1 + quantisings / 2; 2], "{operators:?}");
+        // The last one is of pixels whose channels lie side by side; only what has one pixel, and the output, is read otherwise.
+        let of_pixels = ["Div, Add, Sub, Add, Clip, Sub, Add, Mul, Swish"];
+        assert_eq!(count(&of_pixels), 1, "seed {seed}: {operators:?}");
+        let is_standardised = count(&["Add, Sqrt"]) > 0;
+        let turned = if is_standardised { 3 } else { 1 };
+        assert_eq!(count(&["to channels first"]), turned, "seed {seed}: {operators:?}");
     }
 }
 

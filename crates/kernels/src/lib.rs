@@ -73,8 +73,9 @@ pub use layers::attention::{Attention, AttentionSizes, Head};
 pub use layers::convolution::{
     ConvolutionParameters, Epilogue, Factors, Images, PackedConvolution,
 };
-pub use layers::elementwise::{Binary, ElementStep, Operand, elementwise};
+pub use layers::elementwise::{ElementStep, Operand, elementwise};
 pub use layers::layer_norm::{LayerNormParameters, layer_norm};
+pub use layers::operators::{Binary, Unary};
 pub use layers::pool::{Pooling, pool};
 pub use layers::reduce::{Reduction, extremes, reduce};
 pub use layers::softmax::softmax;

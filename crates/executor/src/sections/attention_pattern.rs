@@ -91,7 +91,7 @@ impl Sorter<'_> {
     pub(super) fn is_there(&self, name: &str) -> bool {
         let producer = self.producers.get(name);
         producer.is_none_or(|producer| self.is_of_rten(producer))
-            || self.native.iter().any(|section| section.output == name)
+            || self.native.iter().any(|section| section.produces(name))
     }
 
     /// Whether queries, keys, values and perhaps a mask have shapes that fit at all lengths, with a head for each.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use batchmaker_kernels::{Activation, Binary, ElementStep, Isa, Operand, elementwise};
+use batchmaker_kernels::{Activation, Binary, ElementStep, Isa, Operand, Unary, elementwise};
 use rten::Value;
 use rten_tensor::prelude::*;
 use rten_tensor::{Tensor, TensorView};
@@ -21,8 +21,7 @@ pub(super) struct ElementChain(pub(super) Vec<ChainStep>);
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ChainStep {
     Activation(Activation),
-    /// `Sqrt`.
-    Root,
+    Unary(Unary),
     Binary(Binary, ChainOperand),
 }
 
@@ -32,9 +31,23 @@ pub(super) enum ChainOperand {
     Constant(Tensor<f32>),
     /// A tensor that the section reads, by its position.
     Read(usize),
+    /// Beside tensors with their channels last, a tensor with its channels first that has one pixel, by its position.
+    Pixel(usize),
+}
+
+impl ChainStep {
+    /// Whether its operand is a tensor of one pixel that the section reads at this position.
+    fn reads_pixel(&self, at: usize) -> bool {
+        matches!(self, Self::Binary(_, ChainOperand::Pixel(read)) if *read == at)
+    }
 }
 
 impl ElementChain {
+    /// Whether it reads a tensor of one pixel at this position, which has its channels first.
+    pub(super) fn reads_pixel(&self, at: usize) -> bool {
+        self.0.iter().any(|step| step.reads_pixel(at))
+    }
+
     /// Whether the first tensor is an operand too.
     pub(super) fn reads_whole(&self) -> bool {
         let is_whole =
@@ -59,10 +72,10 @@ impl ElementChain {
         for step in &self.0 {
             let operand = match step {
                 ChainStep::Binary(_, ChainOperand::Constant(constant)) => Some(constant),
-                ChainStep::Binary(_, ChainOperand::Read(at)) => {
+                ChainStep::Binary(_, ChainOperand::Read(at) | ChainOperand::Pixel(at)) => {
                     Some(floats(reads.get(*at).copied().flatten().ok_or_else(misfit)?)?)
                 }
-                ChainStep::Activation(_) | ChainStep::Root => None,
+                ChainStep::Activation(_) | ChainStep::Unary(_) => None,
             };
             operands.push(operand);
         }
@@ -84,7 +97,7 @@ impl ElementChain {
             .filter_map(|(step, operand)| {
                 Some(match step {
                     ChainStep::Activation(activation) => ElementStep::Activation(*activation),
-                    ChainStep::Root => ElementStep::Root,
+                    ChainStep::Unary(unary) => ElementStep::Unary(*unary),
                     ChainStep::Binary(binary, _) => {
                         let &LaidOut { ref data, block, repeat } = operand.as_ref()?;
                         ElementStep::Binary(*binary, Operand { data, block, repeat })

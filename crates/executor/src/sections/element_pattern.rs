@@ -1,6 +1,8 @@
 //! Recognises elementwise operators and reductions of floats.
 
-use batchmaker_kernels::{Binary, Reduction};
+use std::collections::BTreeSet;
+
+use batchmaker_kernels::{Binary, Reduction, Unary};
 use rten_onnx::onnx::NodeProto;
 use rten_tensor::Tensor;
 
@@ -15,7 +17,7 @@ use crate::sections::sorter::Sorter;
 struct Elementwise<'a> {
     x: &'a String,
     /// The computed operand beside it.
-    other: Option<&'a String>,
+    other: Option<String>,
     /// The step, whose computed operand is the first that its section reads.
     step: ChainStep,
 }
@@ -26,10 +28,10 @@ impl Sorter<'_> {
         let Elementwise { x, other, mut step } = self.elementwise(node)?;
         let mut reads = vec![x.clone()];
         if let (ChainStep::Binary(_, ChainOperand::Read(at)), Some(other)) = (&mut step, other)
-            && other != x
+            && other != *x
         {
             *at = 1;
-            reads.push(other.clone());
+            reads.push(other);
         }
         Some((NativeKind::Chain(vec![step], vec![operator(node).to_owned()]), reads))
     }
@@ -41,10 +43,10 @@ impl Sorter<'_> {
         if !matches!(self.native[at].kind, NativeKind::Chain(..)) {
             return None;
         }
-        if other == Some(x) {
+        if other.as_ref() == Some(x) {
             return None;
         }
-        if let Some(other) = other.filter(|other| !self.is_before(at, other)) {
+        if let Some(other) = other.as_ref().filter(|other| !self.is_before(at, other)) {
             let shapes = [Some(other), node.output.first()];
             let shapes = shapes.map(|name| name.and_then(|name| self.probe.shapes(name)));
             if shapes[0] == shapes[1] {
@@ -56,8 +58,8 @@ impl Sorter<'_> {
         }
         let section = &mut self.native[at];
         if let (ChainStep::Binary(_, ChainOperand::Read(at)), Some(other)) = (&mut step, other) {
-            *at = section.reads.iter().position(|read| read == other).unwrap_or_else(|| {
-                section.reads.push(other.clone());
+            *at = section.reads.iter().position(|read| *read == other).unwrap_or_else(|| {
+                section.reads.push(other);
                 section.reads.len() - 1
             });
         }
@@ -82,8 +84,9 @@ impl Sorter<'_> {
         if let Some(activation) = self.activation(node).filter(|_| is_whole(x)) {
             return Some(Elementwise { x, other: None, step: ChainStep::Activation(activation) });
         }
-        if operator(node) == "Sqrt" {
-            return is_whole(x).then_some(Elementwise { x, other: None, step: ChainStep::Root });
+        if let Some(unary) = unary(node) {
+            let step = ChainStep::Unary(unary);
+            return is_whole(x).then_some(Elementwise { x, other: None, step });
         }
         let [a, b] = &node.input[..] else { return None };
         let [binary, turned] = binary(node)?;
@@ -92,8 +95,15 @@ impl Sorter<'_> {
             at.is_some_and(|at| matches!(self.native[at].kind, NativeKind::Chain(..)))
         };
         let ways = [(a, b, binary), (b, a, turned)];
-        let mut ways: Vec<_> = ways.into_iter().filter(|(x, ..)| is_whole(x)).collect();
-        ways.sort_by_key(|(x, ..)| !is_chain(x));
+        // A constant may have an element for each that is made of a scalar.
+        let has_elements = |name: &String| self.constants.has(name) && !self.is_uniform(name);
+        let begins = |x: &String, other: &String| {
+            is_whole(x) || (has_elements(other) && self.scalar(x).is_some())
+        };
+        let mut ways: Vec<_> = ways.into_iter().filter(|(x, other, _)| begins(x, other)).collect();
+        // What repeats a scalar is better read than continued.
+        ways.sort_by_key(|(x, ..)| (self.unrepeated(x) != *x, !is_chain(x)));
+        let ways = ways.into_iter().map(|(x, other, of)| (x, self.unrepeated(other), of));
         let (x, other, binary) =
             ways.into_iter().find(|(_, other, _)| self.meets(other, output))?;
         let (other, operand) = match self.constants.has(other) {
@@ -101,7 +111,7 @@ impl Sorter<'_> {
                 let (dims, data) = self.constants.floats(other)?;
                 (None, ChainOperand::Constant(Tensor::from_data(&dims[..], data)))
             }
-            false => (Some(other), ChainOperand::Read(0)),
+            false => (Some(other.clone()), ChainOperand::Read(0)),
         };
         Some(Elementwise { x, other, step: ChainStep::Binary(binary, operand) })
     }
@@ -114,6 +124,9 @@ impl Sorter<'_> {
         reads: &[String],
     ) -> Option<Vec<ChainStep>> {
         let mut x = reads.first()?;
+        if self.is_pixel(x, nodes.first()?.output.first()?) {
+            return None;
+        }
         let mut steps = Vec::with_capacity(nodes.len());
         for node in nodes {
             steps.push(self.pixel_step(node, x, reads)?);
@@ -122,10 +135,35 @@ impl Sorter<'_> {
         Some(steps)
     }
 
-    /// Whether an operator is a step of such a chain.
-    pub(super) fn is_pixel_step(&self, node: &NodeProto) -> bool {
-        let computed: Vec<String> = self.tensors(node).cloned().collect();
-        self.pixel_chain(std::slice::from_ref(node), &computed).is_some()
+    /// The tensors that an operator reads as a step of such a chain, beginning with the one whose elements the step is of; none if it
+    /// is no such step.
+    pub(super) fn pixel_reads(&self, node: &NodeProto) -> Option<Vec<String>> {
+        let whole = node.output.first()?;
+        let mut reads: Vec<String> =
+            self.tensors(node).map(|name| self.unrepeated(name).clone()).collect();
+        reads.sort_by_key(|name| self.is_pixel(name, whole));
+        let mut seen = BTreeSet::new();
+        reads.retain(|name| seen.insert(name.clone()));
+        self.pixel_chain(std::slice::from_ref(node), &reads).map(|_| reads)
+    }
+
+    /// Whether a computed tensor has one pixel for all of each image of `whole`, of one channel or of as many as that; or is one number.
+    pub(super) fn is_pixel(&self, name: &str, whole: &str) -> bool {
+        let dims = |name: &str| self.probe.growth(name).map(|growth| &growth.dims[..]);
+        let (Some(of), Some(all)) = (dims(name), dims(whole)) else { return false };
+        let shapes = [name, whole].map(|name| self.probe.shapes(name));
+        let [Some([_, of_two]), Some([_, all_two])] = shapes else { return false };
+        let is_one = |axis: usize| of[axis].is_one() && of_two[axis] == 1;
+        let is_like =
+            |axis: usize| axis < 2 && of[axis] == all[axis] && of_two[axis] == all_two[axis];
+        let fits = match of.len() == all.len() {
+            true => (0..of.len()).all(|axis| is_one(axis) || is_like(axis)),
+            false => of.len() < all.len() && (0..of.len()).all(is_one),
+        };
+        let is_computed = self.floats.has(name) && !self.constants.has(name);
+        // Where both have one pixel at the lengths that were probed, others might give one of them more.
+        let is_other = of != all || self.probe.shapes(name) != self.probe.shapes(whole);
+        fits && is_computed && is_other
     }
 
     /// The step that an operator is of a chain whose last element is `x`.
@@ -134,8 +172,8 @@ impl Sorter<'_> {
         if let Some(activation) = self.activation(node).filter(|_| is_first) {
             return Some(ChainStep::Activation(activation));
         }
-        if operator(node) == "Sqrt" && is_first {
-            return Some(ChainStep::Root);
+        if let Some(unary) = unary(node).filter(|_| is_first) {
+            return Some(ChainStep::Unary(unary));
         }
         let [straight, turned] = binary(node)?;
         let (other, binary) = match &node.input[..] {
@@ -143,9 +181,13 @@ impl Sorter<'_> {
             [a, b] if b == x && a != x => (a, turned),
             _ => return None,
         };
+        let other = self.unrepeated(other);
+        let whole = node.output.first()?;
+        let read = || reads.iter().position(|read| read == other);
         let operand = match self.constants.has(other) {
-            true => ChainOperand::Constant(self.pixel_constant(other, node.output.first()?)?),
-            false => ChainOperand::Read(reads.iter().position(|read| read == other)?),
+            true => ChainOperand::Constant(self.pixel_constant(other, whole)?),
+            false if self.is_pixel(other, whole) => ChainOperand::Pixel(read()?),
+            false => ChainOperand::Read(read()?),
         };
         Some(ChainStep::Binary(binary, operand))
     }
@@ -233,7 +275,7 @@ impl Sorter<'_> {
 }
 
 /// A binary operator of the tensor before it with an operand; then with the two in the other order.
-fn binary(node: &NodeProto) -> Option<[Binary; 2]> {
+pub(super) fn binary(node: &NodeProto) -> Option<[Binary; 2]> {
     Some(match operator(node) {
         "Add" => [Binary::Add; 2],
         "Sub" => [Binary::Subtract, Binary::SubtractFrom],
@@ -241,6 +283,19 @@ fn binary(node: &NodeProto) -> Option<[Binary; 2]> {
         "Div" => [Binary::Divide, Binary::DivideInto],
         "Max" => [Binary::Greatest; 2],
         "Min" => [Binary::Least; 2],
+        _ => return None,
+    })
+}
+
+/// An operator of one tensor.
+pub(super) fn unary(node: &NodeProto) -> Option<Unary> {
+    Some(match operator(node) {
+        "Sqrt" => Unary::Root,
+        "Neg" => Unary::Negative,
+        "Abs" => Unary::Magnitude,
+        "Floor" => Unary::Floor,
+        "Ceil" => Unary::Ceiling,
+        "Round" => Unary::Nearest,
         _ => return None,
     })
 }

@@ -24,8 +24,8 @@ impl Sorter<'_> {
             && axes.into_iter().eq(2..rank)
     }
 
-    /// Whether an operator multiplies a tensor by one that had a single element along the axes behind the channels. If other lengths
-    /// give both such elements, it is a product of equal shapes.
+    /// Whether an operator multiplies a tensor of several channels by one that had a single element along the axes behind these. If other
+    /// lengths give both such elements, it is a product of equal shapes.
     pub(super) fn is_gate(&self, node: &NodeProto) -> bool {
         let (Some(y), [a, b]) = (node.output.first(), &node.input[..]) else { return false };
         let dims = |name| self.probe.growth(name).map(|of| &of.dims[..]);
@@ -39,6 +39,7 @@ impl Sorter<'_> {
             && (of_a == of_y || of_b == of_y)
             && [3, 4].contains(&of_y.len())
             && gate.len() == of_y.len()
+            && !gate[1].is_one()
             && gate[2..].iter().all(Growth::is_one)
             && lead(a) == lead(y)
             && lead(b) == lead(y)

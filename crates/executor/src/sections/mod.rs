@@ -11,7 +11,8 @@
 //! | `layer_norm.rs` | layer normalisation |
 //! | `attention_pattern.rs`, `transformer_patterns.rs` | attention; layer norms and GELU, recognised among operators |
 //! | `element_chain.rs`, `reducing.rs`, `element_pattern.rs` | elementwise operators in one pass; reductions; both, recognised |
-//! | `element_types.rs` | which tensors hold floats |
+//! | `scalars.rs`, `scalar_pattern.rs` | operators on one number for each row or sequence, run one after the other; recognised |
+//! | `element_types.rs`, `known_scalars.rs` | which tensors hold floats; which are scalars |
 //! | `taking.rs`, `taking_pattern.rs` | windows and edges that are copied; their operators, recognised |
 //! | `strided_view.rs`, `view_pattern.rs` | other shapes and orders of elements, joined into one copy; their operators, recognised |
 //! | `joining.rs` | tensors one behind the other |
@@ -39,6 +40,7 @@ mod fallback;
 mod gates;
 mod guards;
 mod joining;
+mod known_scalars;
 mod layer_norm;
 mod native_section;
 mod parts;
@@ -46,6 +48,8 @@ mod pooling;
 mod product;
 mod rearranging;
 mod reducing;
+mod scalar_pattern;
+mod scalars;
 mod section_writer;
 mod sectioned_program;
 mod self_gates;

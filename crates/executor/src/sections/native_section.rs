@@ -6,12 +6,13 @@ use rten_onnx::onnx::NodeProto;
 use crate::operator::operator;
 use crate::sections::attention::AttentionOf;
 use crate::sections::convolution::UnpackedConvolution;
-use crate::sections::element_chain::ChainStep;
+use crate::sections::element_chain::{ChainStep, ElementChain};
 use crate::sections::guards::Guarded;
 use crate::sections::joining::Join;
 use crate::sections::layer_norm::LayerNorm;
 use crate::sections::pooling::Pool;
 use crate::sections::reducing::Reduce;
+use crate::sections::scalars::Scalars;
 use crate::sections::strided_view::ViewStep;
 use crate::sections::taking::Take;
 
@@ -22,7 +23,7 @@ pub(super) struct NativeSection {
     pub(super) reads: Vec<String>,
     /// The activation that a convolution or a product ends with.
     pub(super) activation: Activation,
-    /// The name of the tensor that it produces.
+    /// The name of the tensor that it produces; of several, which `outputs` has, that of the operator that was added last.
     pub(super) output: String,
     pub(super) depth: usize,
 }
@@ -60,10 +61,14 @@ pub(super) enum NativeKind {
     Take(Take, &'static str),
     /// Elementwise operators of the first tensor, with their names.
     Chain(Vec<ChainStep>, Vec<String>),
-    /// As `Chain`, of tensors with their channels last.
-    PixelChain(Vec<ChainStep>, Vec<String>),
+    /// As `Chain`, of tensors with their channels last, but those that its steps read as `Pixel`.
+    PixelChain(ElementChain, Vec<String>),
     /// An element of those along axes.
-    Reduce(Reduce),
+    Reduce {
+        reduce: Reduce,
+        /// Whether it is of a tensor with its channels last.
+        of_channels_last: bool,
+    },
     /// Operators that only put elements in another place or shape, with their names.
     View {
         steps: Vec<ViewStep>,
@@ -71,15 +76,42 @@ pub(super) enum NativeKind {
         /// Whether the first step is of a tensor with its channels last, `[images, ...pixels, channels]`.
         of_channels_last: bool,
     },
+    Scalars(ScalarGroup),
     /// An operator that rten may compute for one row otherwise than for several.
     Guard(Guarded, NodeProto),
 }
 
+/// Operators on scalars.
+#[derive(Default)]
+pub(super) struct ScalarGroup {
+    pub(super) scalars: Scalars,
+    /// The names of the results.
+    pub(super) outputs: Vec<String>,
+    /// The names of the operators.
+    pub(super) operators: Vec<String>,
+}
+
 impl NativeSection {
+    /// The names of the tensors that it produces.
+    pub(super) fn outputs(&self) -> &[String] {
+        match &self.kind {
+            NativeKind::Scalars(group) => &group.outputs,
+            _ => std::slice::from_ref(&self.output),
+        }
+    }
+
+    /// Whether it produces the tensor of that name.
+    pub(super) fn produces(&self, name: &str) -> bool {
+        self.outputs().iter().any(|output| output == name)
+    }
+
     /// Whether the two are reductions of one tensor to opposite extremes along the same axes.
     pub(super) fn is_other_extreme(&self, other: &Self) -> bool {
         let are_extremes = match (&self.kind, &other.kind) {
-            (NativeKind::Reduce(one), NativeKind::Reduce(two)) => one.is_other_extreme(two),
+            (
+                NativeKind::Reduce { reduce: one, of_channels_last },
+                NativeKind::Reduce { reduce: two, of_channels_last: is_of_two },
+            ) => one.is_other_extreme(two) && of_channels_last == is_of_two,
             _ => false,
         };
         are_extremes && self.reads == other.reads
@@ -87,19 +119,25 @@ impl NativeSection {
 }
 
 impl NativeKind {
-    /// Whether the tensors that it reads have their channels last.
-    pub(super) fn reads_channels_last(&self) -> bool {
-        self.has_channels_last() || matches!(self, Self::View { of_channels_last: true, .. })
+    /// Whether the tensor that it reads at this position has its channels last.
+    pub(super) fn reads_channels_last(&self, at: usize) -> bool {
+        match self {
+            Self::View { of_channels_last, .. } | Self::Reduce { of_channels_last, .. } => {
+                *of_channels_last
+            }
+            Self::PixelChain(chain, _) => !chain.reads_pixel(at),
+            _ => self.has_channels_last(),
+        }
     }
 
     /// Whether the tensor that it produces has its channels last.
     pub(super) fn has_channels_last(&self) -> bool {
         use NativeKind::{
-            Attention, Chain, Guard, Join, LayerNorm, Product, Reduce, Softmax, Take, View,
+            Attention, Chain, Guard, Join, LayerNorm, Product, Reduce, Scalars, Softmax, Take, View,
         };
         let is_of_rows = matches!(self, Product { .. } | Softmax | Attention(_) | LayerNorm(_));
-        !is_of_rows
-            && !matches!(self, Join(_) | Take(..) | Guard(..) | View { .. } | Chain(..) | Reduce(_))
+        let is_of_any = matches!(self, Join(_) | Take(..) | Guard(..) | View { .. } | Chain(..));
+        !is_of_rows && !is_of_any && !matches!(self, Reduce { .. } | Scalars(_))
     }
 
     /// Its operators, for people. `precision` is that of constant matrices, `reads` the number of tensors that it reads.
@@ -136,7 +174,8 @@ impl NativeKind {
             Self::View { operators, .. }
             | Self::Chain(_, operators)
             | Self::PixelChain(_, operators) => operators.join(", "),
-            Self::Reduce(Reduce { reduction, .. }) => format!("Reduce{reduction:?}"),
+            Self::Reduce { reduce: Reduce { reduction, .. }, .. } => format!("Reduce{reduction:?}"),
+            Self::Scalars(group) => group.operators.join(", "),
             Self::LayerNorm(_) if reads > 1 => "Add, LayerNormalization".to_owned(),
             Self::LayerNorm(_) => "LayerNormalization".to_owned(),
             Self::Guard(_, node) => operator(node).to_owned(),

@@ -4,10 +4,9 @@ use std::ops::Range;
 
 use batchmaker_kernels::{Isa, Reduction, extremes, reduce};
 use rten::Value;
-use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
-use crate::sections::attention::{PART_ELEMENTS, floats};
+use crate::sections::attention::PART_ELEMENTS;
 use crate::sections::parts::{even_parts, split};
 use crate::threads::ExecutorThreads;
 
@@ -38,11 +37,20 @@ impl Reduce {
         are_extremes && self.axes == other.axes && self.keeps_axes == other.keeps_axes
     }
 
-    pub(super) fn run(&self, x: &Value, threads: &ExecutorThreads) -> Result<Value, ExecutorError> {
-        let x = floats(x)?;
-        let Sizes { outer, length, inner, shape } = self.sizes(x.shape())?;
-        let x = x.to_contiguous();
-        let x = x.data();
+    /// Whether it depends neither on the order of channels and pixels nor on that of all elements: an extreme of each image, or of all.
+    pub(super) fn is_of_any_order(&self, rank: usize) -> bool {
+        let is_extreme = matches!(self.reduction, Reduction::Least | Reduction::Greatest);
+        is_extreme && self.axes.start <= 1 && self.axes.end == rank
+    }
+
+    /// Reduces `x`, which has this shape.
+    pub(super) fn run(
+        &self,
+        of_shape: &[usize],
+        x: &[f32],
+        threads: &ExecutorThreads,
+    ) -> Result<Value, ExecutorError> {
+        let Sizes { outer, length, inner, shape } = self.sizes(of_shape)?;
         let column = match self.reduction {
             Reduction::Least => Some(0),
             Reduction::Greatest => Some(1),
@@ -66,17 +74,16 @@ impl Reduce {
     /// The least and the greatest elements along these axes, in one pass over long rows.
     pub(super) fn run_both_extremes(
         &self,
-        x: &Value,
+        of_shape: &[usize],
+        x: &[f32],
         threads: &ExecutorThreads,
     ) -> Result<[Value; 2], ExecutorError> {
-        let of = floats(x)?;
-        let Sizes { length, inner, shape, .. } = self.sizes(of.shape())?;
+        let Sizes { length, inner, shape, .. } = self.sizes(of_shape)?;
         if inner != 1 || length <= PART_ELEMENTS {
-            let by = |reduction| Self { reduction, ..self.clone() }.run(x, threads);
+            let by = |reduction| Self { reduction, ..self.clone() }.run(of_shape, x, threads);
             return Ok([by(Reduction::Least)?, by(Reduction::Greatest)?]);
         }
-        let of = of.to_contiguous();
-        let pairs = extremes_of_rows(of.data(), length, threads)?;
+        let pairs = extremes_of_rows(x, length, threads)?;
         let column = |at: usize| value(&shape, pairs.iter().map(|pair| pair[at]).collect());
         Ok([column(0)?, column(1)?])
     }
@@ -136,6 +143,7 @@ mod tests {
     use rten_tensor::Tensor;
 
     use super::*;
+    use crate::sections::attention::floats;
 
     #[test]
     fn extremes_of_long_rows_are_found_in_every_part() {
@@ -146,12 +154,13 @@ mod tests {
                 let mut data: Vec<f32> =
                     (0..rows * length).map(|n| (n % 13) as f32 - 6.0).collect();
                 data[length + place] = extreme;
-                let x = Value::FloatTensor(Tensor::from_data(&[rows, length], data));
                 let operator = Reduce { reduction, axes: 1..2, keeps_axes: false };
-                let y = threads.pool().run(|| operator.run(&x, &threads)).unwrap();
+                let y =
+                    threads.pool().run(|| operator.run(&[rows, length], &data, &threads)).unwrap();
                 let wanted = [6.0_f32.copysign(extreme), extreme];
                 assert_eq!(floats(&y).unwrap(), &Tensor::from_data(&[rows], wanted.to_vec()));
-                let both = threads.pool().run(|| operator.run_both_extremes(&x, &threads));
+                let both = || operator.run_both_extremes(&[rows, length], &data, &threads);
+                let both = threads.pool().run(both);
                 let mut both = both.unwrap();
                 if reduction == Reduction::Greatest {
                     both.reverse();

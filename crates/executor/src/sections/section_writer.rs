@@ -46,6 +46,13 @@ enum Layout {
     ChannelsLast,
 }
 
+impl Layout {
+    /// Channels last, or not.
+    fn last(has_channels_last: bool) -> Self {
+        if has_channels_last { Self::ChannelsLast } else { Self::ChannelsFirst }
+    }
+}
+
 /// Writes the sections of one program.
 pub(super) struct SectionWriter<'a> {
     file: &'a ModelProto,
@@ -159,7 +166,7 @@ impl<'a> SectionWriter<'a> {
         };
         let from = *self.names.get(&(name.to_owned(), other))?;
         let to = self.tensor(name.to_owned(), layout);
-        self.plan("Layout", &[(name, other)], (name, layout));
+        self.plan("Layout", &[(name, other)], (&[name.to_owned()], layout));
         let operators = match layout {
             Layout::ChannelsFirst => "to channels first",
             Layout::ChannelsLast => "to channels last",
@@ -184,7 +191,12 @@ impl<'a> SectionWriter<'a> {
     }
 
     /// Adds an operator to the plan of memory.
-    fn plan(&mut self, operator: &str, inputs: &[(&str, Layout)], output: (&str, Layout)) {
+    fn plan(
+        &mut self,
+        operator: &str,
+        inputs: &[(&str, Layout)],
+        (outputs, layout): (&[String], Layout),
+    ) {
         let mut name = |(name, layout): (&str, Layout)| match layout {
             Layout::ChannelsFirst => name.to_owned(),
             Layout::ChannelsLast => {
@@ -194,27 +206,26 @@ impl<'a> SectionWriter<'a> {
             }
         };
         let input = inputs.iter().map(|&input| name(input)).collect();
-        let (op_type, output) = (Some(operator.to_owned()), vec![name(output)]);
+        let output = outputs.iter().map(|output| name((output, layout))).collect();
+        let op_type = Some(operator.to_owned());
         self.graph.node.push(NodeProto { op_type, input, output, ..NodeProto::default() });
     }
 
     fn native(&mut self, section: NativeSection) -> Option<()> {
+        let outputs = section.outputs().to_vec();
         let NativeSection { kind, reads: inputs, activation, output, .. } = section;
-        let layout = |has_channels_last| match has_channels_last {
-            true => Layout::ChannelsLast,
-            false => Layout::ChannelsFirst,
-        };
-        let (of_reads, layout) =
-            (layout(kind.reads_channels_last()), layout(kind.has_channels_last()));
-        let reads = inputs.iter().map(|name| self.read(name, of_reads));
+        let layout = Layout::last(kind.has_channels_last());
+        let of_read = |(at, name)| (name, Layout::last(kind.reads_channels_last(at)));
+        let named: Vec<(&str, Layout)> =
+            inputs.iter().map(String::as_str).enumerate().map(of_read).collect();
+        let reads = named.iter().map(|&(name, layout)| self.read(name, layout));
         let reads: Vec<usize> = reads.collect::<Option<_>>()?;
-        let named: Vec<_> = inputs.iter().map(|name| (name.as_str(), of_reads)).collect();
         match &kind {
             NativeKind::Guard(_, node) => self.graph.node.push(node.clone()),
             NativeKind::Attention(_) => {
-                self.plan(NATIVE_ATTENTION, &named, (&output, layout));
+                self.plan(NATIVE_ATTENTION, &named, (&outputs, layout));
             }
-            _ => self.plan("Native", &named, (&output, layout)),
+            _ => self.plan("Native", &named, (&outputs, layout)),
         }
         let operators = kind.describe(self.packing.precision, &activation, inputs.len());
         let (kind, scratch_bytes) = match kind {
@@ -241,8 +252,9 @@ impl<'a> SectionWriter<'a> {
             NativeKind::Join(join) => (SectionKind::Join(join), 0),
             NativeKind::Take(take, _) => (SectionKind::Take(take), 0),
             NativeKind::Chain(steps, _) => (SectionKind::Chain(ElementChain(steps)), 0),
-            NativeKind::PixelChain(steps, _) => (SectionKind::PixelChain(ElementChain(steps)), 0),
-            NativeKind::Reduce(reduce) => (SectionKind::Reduce(reduce), 0),
+            NativeKind::PixelChain(chain, _) => (SectionKind::PixelChain(chain), 0),
+            NativeKind::Reduce { reduce, .. } => (SectionKind::Reduce(reduce), 0),
+            NativeKind::Scalars(group) => (SectionKind::Scalars(group.scalars), 0),
             NativeKind::View { steps, .. } => (SectionKind::View(StridedView(steps)), 0),
             NativeKind::LayerNorm(layer_norm) => (SectionKind::LayerNorm(layer_norm), 0),
             NativeKind::Guard(operator, node) => {
@@ -264,28 +276,29 @@ impl<'a> SectionWriter<'a> {
             }
         };
         self.scratch_bytes = self.scratch_bytes.max(scratch_bytes as u64);
-        let writes = vec![self.tensor(output, layout)];
+        let writes = outputs.into_iter().map(|output| self.tensor(output, layout)).collect();
         self.add(kind, operators, (reads, writes));
         Some(())
     }
 
     /// Writes two reductions of one tensor to opposite extremes as one section: one pass over the tensor if its rows are long.
     fn extremes(&mut self, one: NativeSection, other: NativeSection) -> Option<()> {
-        let NativeKind::Reduce(reduce) = &one.kind else { return None };
+        let NativeKind::Reduce { reduce, of_channels_last } = &one.kind else { return None };
+        let of_read = Layout::last(*of_channels_last);
         let kind = SectionKind::Extremes(reduce.clone());
         let [least, greatest] = match reduce.reduction {
             Reduction::Least => [one, other],
             _ => [other, one],
         };
         let layout = Layout::ChannelsFirst;
-        let read = self.read(&least.reads[0], layout)?;
+        let read = self.read(&least.reads[0], of_read)?;
         let describe = |section: &NativeSection| {
             section.kind.describe(self.packing.precision, &section.activation, 1)
         };
         let operators = [&least, &greatest].map(describe).join(", ");
-        self.plan("Native", &[(&least.reads[0], layout)], (&least.output, layout));
-        self.graph.node.last_mut()?.output.push(greatest.output.clone());
-        let writes = [least.output, greatest.output].map(|output| self.tensor(output, layout));
+        let outputs = [&least, &greatest].map(|section| section.output.clone());
+        self.plan("Native", &[(&least.reads[0], of_read)], (&outputs, layout));
+        let writes = outputs.map(|output| self.tensor(output, layout));
         self.add(kind, operators, (vec![read], writes.into()));
         Some(())
     }

@@ -1,5 +1,6 @@
 //! Runs the sections of a program.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use rten::{Value, ValueOrView};
 use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
-use crate::sections::attention::{AttentionOf, softmax_of_rows};
+use crate::sections::attention::{AttentionOf, floats, softmax_of_rows};
 use crate::sections::buffers::Buffers;
 use crate::sections::convolution::Convolution;
 use crate::sections::element_chain::ElementChain;
@@ -18,9 +19,10 @@ use crate::sections::layer_norm::LayerNorm;
 use crate::sections::pooling::Pool;
 use crate::sections::product::Product;
 use crate::sections::reducing::Reduce;
+use crate::sections::scalars::Scalars;
 use crate::sections::strided_view::StridedView;
 use crate::sections::taking::Take;
-use crate::sections::tensor::{ChannelsLast, SectionTensor, wrong_layout};
+use crate::sections::tensor::{ChannelsLast, SectionTensor, one_pixel, wrong_layout};
 use crate::threads::ExecutorThreads;
 
 /// A run that divides its work so often has threads that wait for parts.
@@ -104,12 +106,14 @@ pub(super) enum SectionKind {
     Take(Take),
     /// Runs elementwise operators, one after the other, on the first tensor.
     Chain(ElementChain),
-    /// A chain over tensors with their channels last.
+    /// A chain over tensors with their channels last, but those of one pixel that its steps read.
     PixelChain(ElementChain),
     /// Makes one element of those along some axes.
     Reduce(Reduce),
     /// Finds the least and the greatest elements along the axes of that reduction.
     Extremes(Reduce),
+    /// Runs operators on one number for each row or sequence.
+    Scalars(Scalars),
     /// Puts elements in another place or shape.
     View(StridedView),
     Join(Join),
@@ -311,13 +315,19 @@ impl Section {
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
             SectionKind::Reduce(reduce) => {
-                let output = reduce.run(self.channels_first(tensors, 0)?, threads)?;
+                let (shape, x) = self.elements(tensors, 0)?;
+                let output = reduce.run(shape, &x, threads)?;
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
             SectionKind::Extremes(reduce) => {
-                let x = self.channels_first(tensors, 0)?;
-                let outputs = reduce.run_both_extremes(x, threads)?;
+                let (shape, x) = self.elements(tensors, 0)?;
+                let outputs = reduce.run_both_extremes(shape, &x, threads)?;
                 return Ok(outputs.map(SectionTensor::ChannelsFirst).into());
+            }
+            SectionKind::Scalars(scalars) => {
+                let reads = (0..self.reads.len()).map(|at| self.channels_first(tensors, at));
+                let outputs = scalars.run(&reads.collect::<Result<Vec<_>, _>>()?)?;
+                return Ok(outputs.into_iter().map(SectionTensor::ChannelsFirst).collect());
             }
             SectionKind::View(view) => {
                 let x = &mut tensors[self.reads[0]];
@@ -372,6 +382,22 @@ impl Section {
         tensors[self.reads[at]].as_ref().ok_or_else(wrong_layout)?.channels_last()
     }
 
+    /// The shape in the file and the elements of a tensor, in the order in which they are there.
+    fn elements<'a>(
+        &self,
+        tensors: &'a Tensors,
+        at: usize,
+    ) -> Result<(&'a [usize], Cow<'a, [f32]>), ExecutorError> {
+        match tensors[self.reads[at]].as_ref().ok_or_else(wrong_layout)? {
+            SectionTensor::ChannelsLast(x) => Ok((&x.shape, Cow::Borrowed(&x.data[..]))),
+            SectionTensor::ChannelsFirst(x) => {
+                let x = floats(x)?;
+                let data = x.data().map_or_else(|| Cow::Owned(x.to_vec()), Cow::Borrowed);
+                Ok((x.shape(), data))
+            }
+        }
+    }
+
     /// Takes each tensor that no later section reads: its memory may be written over.
     fn take_last(&self, tensors: &mut Tensors) -> Vec<Option<SectionTensor>> {
         let take = |tensor: &usize| match self.last.contains(tensor) {
@@ -398,30 +424,31 @@ impl Section {
         Ok(outputs.into_iter().map(SectionTensor::ChannelsFirst).collect())
     }
 
-    /// Runs a chain over the pixels of tensors, which are all of one shape.
+    /// Runs a chain over the pixels of tensors, which are all of one shape but those that have one pixel.
     fn run_pixel_chain(
         &self,
         chain: &ElementChain,
         tensors: &mut Tensors,
         threads: &ExecutorThreads,
     ) -> Result<ChannelsLast, ExecutorError> {
-        let mut shape = Vec::new();
+        let shape = self.channels_last(tensors, 0)?.shape.clone();
         let mut values = Vec::with_capacity(self.reads.len());
         // They are taken for the time of the run.
-        for &at in &self.reads {
-            let tensor = match tensors[at].take().ok_or_else(wrong_layout)? {
-                SectionTensor::ChannelsLast(tensor) => tensor,
-                SectionTensor::ChannelsFirst(_) => return Err(wrong_layout()),
-            };
-            shape.clone_from(&tensor.shape);
-            values.push(Some(tensor.into_rows()?));
+        for (number, &at) in self.reads.iter().enumerate() {
+            values.push(Some(match chain.reads_pixel(number) {
+                true => one_pixel(self.channels_first(tensors, number)?, shape.len())?,
+                false => match tensors[at].take().ok_or_else(wrong_layout)? {
+                    SectionTensor::ChannelsLast(tensor) => tensor.into_value()?,
+                    SectionTensor::ChannelsFirst(_) => return Err(wrong_layout()),
+                },
+            }));
         }
         let is_free = self.last.contains(&self.reads[0]) && !chain.reads_whole();
         let x = if is_free { values[0].take() } else { None };
         let reads: Vec<Option<&Value>> = values.iter().map(Option::as_ref).collect();
         let output = chain.run(x, &reads, threads)?;
-        for (&at, value) in self.reads.iter().zip(values) {
-            if let Some(value) = value {
+        for (number, (&at, value)) in self.reads.iter().zip(values).enumerate() {
+            if let Some(value) = value.filter(|_| !chain.reads_pixel(number)) {
                 let tensor = ChannelsLast::of_rows(value, shape.clone())?;
                 tensors[at] = Some(SectionTensor::ChannelsLast(tensor));
             }

@@ -5,19 +5,23 @@ use rten_onnx::onnx::NodeProto;
 
 use crate::operator::operator;
 use crate::sections::constants::{Constants, float};
-use crate::sections::native_section::NativeKind;
+use crate::sections::native_section::{NativeKind, NativeSection};
 use crate::sections::sorter::Sorter;
 
 impl Sorter<'_> {
-    /// Ends a convolution with the activation that elementwise operators and `node`, the last of them, are of its output. They are
-    /// no section any longer.
+    /// Ends a convolution, or elementwise operators of pixels, with the activation that elementwise operators and `node`, the last of
+    /// them, are of its output. They are no section any longer.
     pub(super) fn add_self_gate(&mut self, node: &NodeProto, output: &str) -> Option<usize> {
-        let reads = |node: &NodeProto, name: &String| {
-            node.input.iter().filter(|input| *input == name).count()
+        let is_gate = |&gate: &usize| {
+            let NativeSection { kind, output, .. } = &self.native[gate];
+            matches!(kind, NativeKind::Elementwise(_)) && reads(node, output) > 0
         };
-        let gate = self.native.iter().position(|section| {
-            matches!(section.kind, NativeKind::Elementwise(_)) && reads(node, &section.output) > 0
-        })?;
+        let gates: Vec<usize> = (0..self.native.len()).filter(is_gate).collect();
+        gates.into_iter().find_map(|gate| self.add_gate(gate, node, output))
+    }
+
+    /// As [`Self::add_self_gate`], with the operators of the section at `gate`.
+    fn add_gate(&mut self, gate: usize, node: &NodeProto, output: &str) -> Option<usize> {
         let section = &self.native[gate];
         let (NativeKind::Elementwise(before), [x]) = (&section.kind, &section.reads[..]) else {
             return None;
@@ -27,22 +31,38 @@ impl Sorter<'_> {
         let is_read_here = self.readers.get(x.as_str()) == Some(&of_x)
             && self.readers.get(section.output.as_str()) == Some(&reads(node, &section.output));
         let activation = self_gate(&nodes, x, self.constants).filter(|_| is_read_here)?;
-        let (x, mut at) = (x.clone(), gate);
-        for (other, section) in self.native.iter_mut().enumerate() {
-            let is_open = section.activation == Activation::Identity
-                && matches!(section.kind, NativeKind::Convolution(_));
-            if is_open && section.output == x {
-                section.activation = activation;
-                output.clone_into(&mut section.output);
-                at = other;
+        let x = x.clone();
+        let at = self.native.iter().position(|section| section.output == x)?;
+        let section = &self.native[at];
+        match &section.kind {
+            NativeKind::Convolution(_) if section.activation == Activation::Identity => {
+                self.native[at].activation = activation;
             }
+            NativeKind::Elementwise(nodes)
+                if activation == Activation::Swish
+                    && self.pixel_chain(nodes, &section.reads).is_some() =>
+            {
+                let swish = NodeProto {
+                    op_type: Some("Swish".to_owned()),
+                    input: vec![x],
+                    output: vec![output.to_owned()],
+                    ..NodeProto::default()
+                };
+                if let NativeKind::Elementwise(nodes) = &mut self.native[at].kind {
+                    nodes.push(swish);
+                }
+            }
+            _ => return None,
         }
-        if at == gate {
-            return None;
-        }
+        output.clone_into(&mut self.native[at].output);
         self.native.remove(gate);
         Some(if at > gate { at - 1 } else { at })
     }
+}
+
+/// The number of times that an operator reads a tensor.
+fn reads(node: &NodeProto, name: &String) -> usize {
+    node.input.iter().filter(|input| *input == name).count()
 }
 
 /// The activation that operators, each of which reads the one before it, are of `x`.

@@ -11,14 +11,16 @@ use crate::probe::Probe;
 use crate::run_order::reads;
 use crate::sections::constants::{Constants, float, int};
 use crate::sections::convolution::UnpackedConvolution;
+use crate::sections::element_chain::ElementChain;
 use crate::sections::element_types::Floats;
 use crate::sections::guards::Guarded;
+use crate::sections::known_scalars::scalars_of;
 use crate::sections::layer_norm::LayerNorm;
 use crate::sections::native_section::{NativeKind, NativeSection};
 use crate::sections::pooling::Pool;
 
 /// Operators that make an element of one of each tensor.
-const ELEMENTWISE: [&str; 24] = [
+const ELEMENTWISE: [&str; 25] = [
     "Abs",
     "Add",
     "Ceil",
@@ -36,6 +38,7 @@ const ELEMENTWISE: [&str; 24] = [
     "Mul",
     "Neg",
     "Relu",
+    "Round",
     "Sigmoid",
     "Softplus",
     "Sqrt",
@@ -63,6 +66,8 @@ pub(super) struct Sorter<'a> {
     pub(super) readers: BTreeMap<&'a str, usize>,
     /// The operator that produces each tensor.
     pub(super) producers: BTreeMap<&'a str, &'a NodeProto>,
+    /// The tensors that are scalars at all lengths.
+    pub(super) scalars: BTreeSet<&'a str>,
     /// The depth of each tensor.
     depths: BTreeMap<&'a str, usize>,
     pub(super) native: Vec<NativeSection>,
@@ -86,6 +91,7 @@ impl<'a> Sorter<'a> {
         let producers = graph.node.iter().flat_map(produced).collect();
         let (depths, native, fallback) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         let floats = Floats::of(graph);
+        let scalars = scalars_of(graph, &floats, constants, probe);
         Self {
             constants,
             probe,
@@ -93,6 +99,7 @@ impl<'a> Sorter<'a> {
             byte_products,
             readers,
             producers,
+            scalars,
             depths,
             native,
             fallback,
@@ -111,13 +118,17 @@ impl<'a> Sorter<'a> {
         } else if let Some(at) = self.followed(node, output) {
             output.clone_into(&mut self.native[at].output);
             self.native[at].depth
+        } else if let Some((kind, reads)) = self.scalar_section(node) {
+            self.push(kind, reads, output)
         } else if let Some(step) = self.view_step(node) {
             let kind = self.view(node, step);
             self.add_section(kind, node, output, depth + 1)
         } else if let Some((kind, reads)) =
-            self.element_chain(node).filter(|_| !self.reads_channels_last(node))
+            self.element_chain(node).filter(|_| !self.reads_pixels_last(node))
         {
             self.push(kind, reads, output)
+        } else if let Some(reads) = self.pixel_reads(node).filter(|_| self.is_elementwise(node)) {
+            self.push(NativeKind::Elementwise(vec![node.clone()]), reads, output)
         } else if let Some(guarded) = self.guarded(node).filter(|_| is_sensitive) {
             let kind = NativeKind::Guard(guarded, node.clone());
             self.add_section(kind, node, output, depth + 1)
@@ -134,7 +145,12 @@ impl<'a> Sorter<'a> {
 
     /// The operators, less those whose outputs nobody reads any longer.
     pub(super) fn finish(mut self, graph: &GraphProto) -> Sorted<'a> {
-        self.prune(graph);
+        let read = self.prune(graph);
+        for section in &mut self.native {
+            if let NativeKind::Scalars(group) = &mut section.kind {
+                group.keep(|name| read.contains(name));
+            }
+        }
         for at in 0..self.native.len() {
             let NativeSection { kind: NativeKind::Elementwise(nodes), reads, .. } =
                 &self.native[at]
@@ -143,7 +159,7 @@ impl<'a> Sorter<'a> {
             };
             if let Some(steps) = self.pixel_chain(nodes, reads) {
                 let operators = nodes.iter().map(|node| operator(node).to_owned()).collect();
-                self.native[at].kind = NativeKind::PixelChain(steps, operators);
+                self.native[at].kind = NativeKind::PixelChain(ElementChain(steps), operators);
             }
         }
         Sorted { native: self.native, fallback: self.fallback }
@@ -225,7 +241,10 @@ impl<'a> Sorter<'a> {
             }
             "ReduceMean" if self.is_mean_of_pixels(node, x) => Some(NativeKind::Mean),
             "ReduceMax" | "ReduceMean" | "ReduceMin" | "ReduceSum" => {
-                self.reduction(node).map(NativeKind::Reduce)
+                let reduce = self.reduction(node)?;
+                let rank = self.probe.shapes(x)?[0].len();
+                let of_channels_last = reduce.is_of_any_order(rank) && self.is_channels_last(x);
+                Some(NativeKind::Reduce { reduce, of_channels_last })
             }
             "ConvTranspose" => {
                 let convolution = UnpackedConvolution::of_transposed(node, self.constants)?;
@@ -290,6 +309,7 @@ impl<'a> Sorter<'a> {
             .or_else(|| self.add_count_of_windows(node))
             .or_else(|| self.add_factor_or_shift(node, output))
             .or_else(|| self.add_sum(node, output))
+            .or_else(|| self.add_scalar(node))
             .or_else(|| self.add_flattening(node, output))
             .or_else(|| self.add_view_step(node))
             .or_else(|| self.add_element_step(node))
@@ -400,7 +420,7 @@ impl<'a> Sorter<'a> {
     /// Whether a tensor is there when the native section at `at` runs.
     pub(super) fn is_before(&self, at: usize, name: &str) -> bool {
         // A section of the same depth has run if it comes before.
-        let is_before = self.native[..at].iter().any(|section| section.output == name);
+        let is_before = self.native[..at].iter().any(|section| section.produces(name));
         let depth = self.native[at].depth;
         self.depth(name) <= if is_before { depth } else { depth - 1 }
     }
@@ -409,25 +429,37 @@ impl<'a> Sorter<'a> {
         if !self.is_elementwise(node) {
             return None;
         }
-        let tensors: Vec<&String> = self.tensors(node).collect();
         // What has a kernel stays apart from what has none.
-        let is_native = self.is_pixel_step(node);
+        let pixel_reads = self.pixel_reads(node);
+        let is_native = pixel_reads.is_some();
+        let tensors = pixel_reads.unwrap_or_else(|| self.tensors(node).cloned().collect());
         let fits = |nodes: &[NodeProto], reads: &[String]| {
             self.pixel_chain(nodes, reads).is_some() == is_native
         };
-        let at = self.native.iter().position(|section| {
-            let reads = tensors.iter().filter(|&&name| *name == section.output).count();
-            let is_there =
-                |&&name: &&&String| *name == section.output || self.depth(name) < section.depth;
+        let is_open = |&at: &usize| {
+            let section = &self.native[at];
+            let reads = self.tensors(node).filter(|&name| *name == section.output).count();
+            let output = node.output.first();
             reads > 0
+                && output.is_some_and(|output| !self.is_pixel(&section.output, output))
                 && self.readers.get(section.output.as_str()) == Some(&reads)
-                && tensors.iter().all(|name| is_there(&name))
                 && matches!(&section.kind, NativeKind::Elementwise(nodes) if fits(nodes, &section.reads))
-        })?;
+        };
+        // The depth at which all operands but the section's own output are there.
+        let depth_at = |at: usize| {
+            let others = tensors.iter().filter(|&name| *name != self.native[at].output);
+            others.map(|name| self.depth(name) + 1).max().unwrap_or(0)
+        };
+        let is_there = |&at: &usize| depth_at(at) <= self.native[at].depth;
+        let open = || (0..self.native.len()).filter(is_open);
+        let at = open().find(is_there).or_else(|| open().find(|_| is_native))?;
+        // Nobody else waits for the section.
+        let depth = depth_at(at).max(self.native[at].depth);
+        self.native[at].depth = depth;
         let section = &mut self.native[at];
         for name in tensors {
-            if *name != section.output && !section.reads.contains(name) {
-                section.reads.push(name.clone());
+            if name != section.output && !section.reads.contains(&name) {
+                section.reads.push(name);
             }
         }
         if let NativeKind::Elementwise(nodes) = &mut section.kind {
@@ -436,8 +468,8 @@ impl<'a> Sorter<'a> {
         Some(at)
     }
 
-    /// Leaves out the operators whose outputs nobody reads any longer.
-    fn prune(&mut self, graph: &GraphProto) {
+    /// Leaves out the operators whose outputs nobody reads any longer. Returns the names of the tensors that are read.
+    fn prune(&mut self, graph: &GraphProto) -> BTreeSet<String> {
         let count = |sorter: &Self| {
             sorter.native.len() + sorter.fallback.values().map(Vec::len).sum::<usize>()
         };
@@ -448,15 +480,18 @@ impl<'a> Sorter<'a> {
             read.extend(self.native.iter().flat_map(|section| &section.reads).cloned());
             let nodes = self.fallback.values().flatten();
             read.extend(nodes.flat_map(|node| reads(node)).map(str::to_owned));
-            self.native.retain(|section| read.contains(&section.output));
+            let is_read = |section: &NativeSection| {
+                section.outputs().iter().any(|output| read.contains(output))
+            };
+            self.native.retain(is_read);
             for nodes in self.fallback.values_mut() {
                 nodes.retain(|node| node.output.iter().any(|name| read.contains(name)));
             }
             if count(self) == before {
-                break;
+                self.fallback.retain(|_, nodes| !nodes.is_empty());
+                return read;
             }
         }
-        self.fallback.retain(|_, nodes| !nodes.is_empty());
     }
 
     /// Whether a tensor has rank 3 or 4.
@@ -467,6 +502,13 @@ impl<'a> Sorter<'a> {
     /// Whether an operator reads a tensor that is produced with its channels last.
     pub(super) fn reads_channels_last(&self, node: &NodeProto) -> bool {
         node.input.iter().any(|name| self.is_channels_last(name))
+    }
+
+    /// Whether an operator reads a tensor that is produced with its channels last and has more than one pixel for all of its output.
+    fn reads_pixels_last(&self, node: &NodeProto) -> bool {
+        let has_pixels =
+            |name: &String| node.output.first().is_some_and(|output| !self.is_pixel(name, output));
+        node.input.iter().any(|name| self.is_channels_last(name) && has_pixels(name))
     }
 
     /// Whether a tensor is produced with its channels last.
@@ -481,21 +523,25 @@ impl<'a> Sorter<'a> {
             return false;
         };
         let is_unary = self.tensors(node).collect::<BTreeSet<_>>().len() == 1;
-        let is_native = self.is_pixel_step(node);
+        let is_native = self.pixel_reads(node).is_some();
+        let is_pixel = |name: &String| {
+            let pixel = self.unrepeated(name);
+            is_native && node.output.iter().all(|whole| self.is_pixel(pixel, whole))
+        };
         let fits = |name: &String| match self.constants.has(name) {
             true if is_native && self.is_uniform(name) => true,
             true => self.is_of_channels(name, &shapes[0]),
-            false if name.is_empty() => true,
+            false if name.is_empty() || is_pixel(name) => true,
             false if is_unary => self.probe.shapes(name) == Some(shapes),
             false => node.output.iter().all(|y| self.are_alike(name, y)),
         };
-        // A division by one computed number would depend on the number of rows.
+        // In rten a division by one computed number would depend on the number of rows.
         let divides = operator(node) == "Div"
-            && node.input.get(1).is_some_and(|divisor| self.constants.has(divisor));
+            && node.input.get(1).is_some_and(|divisor| is_native || self.constants.has(divisor));
         (divides || ELEMENTWISE.contains(&operator(node)))
             && [3, 4].contains(&shapes[0].len())
             && node.input.iter().all(fits)
-            && self.reads_channels_last(node)
+            && self.reads_pixels_last(node)
     }
 
     /// Whether two tensors have the same shape at all lengths. Where those that were probed gave images of one pixel, others might

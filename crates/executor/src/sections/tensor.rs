@@ -7,6 +7,7 @@ use rten::Value;
 use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
+use crate::sections::attention::floats;
 use crate::sections::buffers::Buffers;
 use crate::sections::parts::{MOVED_PART_ELEMENTS, even_parts, split};
 use crate::threads::ExecutorThreads;
@@ -142,6 +143,19 @@ pub(super) fn laid_out(shape: &[usize]) -> Vec<usize> {
     let mut shape = shape.to_vec();
     shape[1..].rotate_left(1);
     shape
+}
+
+/// A tensor of one pixel, `[images, channels, 1, ...]`, or of fewer axes than `rank`, as it broadcasts with tensors of `rank` axes whose
+/// channels come last.
+pub(super) fn one_pixel(value: &Value, rank: usize) -> Result<Value, ExecutorError> {
+    let tensor = floats(value)?;
+    let mut order: Vec<usize> = (0..tensor.ndim()).collect();
+    if order.len() == rank {
+        order[1..].rotate_left(1);
+    }
+    let turned = tensor.permuted(&order[..]);
+    let value = Value::from_shape(turned.shape(), turned.to_vec());
+    value.map_err(|error| ExecutorError::Run(error.to_string()))
 }
 
 pub(super) fn wrong_layout() -> ExecutorError {

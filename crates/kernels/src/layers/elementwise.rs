@@ -1,11 +1,12 @@
 //! Elementwise operators, one after the other, on a block of elements that stays in the cache.
 //!
 //! Each operator is computed by itself and rounded, as if it had a pass of its own. Sums, differences, products and quotients with one
-//! operand for all elements, and Clip, are computed one after the other while some vectors of elements are in registers: to quantise is a
-//! run of six of them.
+//! operand for all elements of a block, and Clip, are computed one after the other while some vectors of elements are in registers: to
+//! quantise is a run of six of them.
 
 use crate::error::KernelError;
 use crate::layers::activation::{Activation, Finish};
+use crate::layers::operators::{Binary, Unary};
 use crate::packing::checks::check_len;
 use crate::simd::isa::Isa;
 use crate::simd::operations::{Simd, SimdOp};
@@ -25,31 +26,10 @@ const LANES_MAX: usize = 16;
 pub enum ElementStep<'a> {
     /// The activation of the element.
     Activation(Activation),
-    /// Its square root (Sqrt).
-    Root,
+    /// The operator of the element.
+    Unary(Unary),
     /// The result of the element and its operand.
     Binary(Binary, Operand<'a>),
-}
-
-/// An operator on an element x and its operand b.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Binary {
-    /// x + b (Add).
-    Add,
-    /// x - b (Sub).
-    Subtract,
-    /// b - x (Sub).
-    SubtractFrom,
-    /// x b (Mul).
-    Multiply,
-    /// x / b (Div).
-    Divide,
-    /// b / x (Div).
-    DivideInto,
-    /// The greater of the two (Max); NaN if one of them is.
-    Greatest,
-    /// The lesser of the two (Min); NaN if one of them is.
-    Least,
 }
 
 /// The operands of elements: those of a block one after the other, the block again as often as it is repeated, then the next one; from the
@@ -95,14 +75,22 @@ struct Elementwise<'a> {
 impl SimdOp for Elementwise<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { steps, first, y } = self;
-        for (number, block) in y.chunks_mut(BLOCK).enumerate() {
-            let first = first + number * BLOCK;
+        let Self { steps, mut first, y: mut left } = self;
+        // Blocks end where operands change, if that lets steps be computed in registers.
+        let is_run = |pair: &[ElementStep<'_>]| pair.iter().all(ElementStep::may_be_uniform);
+        let repeats = steps.iter().filter_map(ElementStep::repeat);
+        let repeats = repeats.filter(|&repeat| repeat >= HELD * S::LANES);
+        let same = repeats.min().filter(|_| steps.windows(2).any(is_run)).unwrap_or(BLOCK);
+        let len = same.div_ceil(same.div_ceil(BLOCK));
+        while !left.is_empty() {
+            let (block, others) = left.split_at_mut(left.len().min(len).min(same - first % same));
+            left = others;
             let mut rest = steps;
             while let [step, others @ ..] = rest {
-                let uniform = rest.iter().take_while(|step| step.is_uniform()).count();
+                let is_uniform = |step: &&ElementStep<'_>| step.is_uniform(first, block.len());
+                let uniform = rest.iter().take_while(is_uniform).count();
                 if uniform > 1 {
-                    apply_uniform(simd, &rest[..uniform], block);
+                    apply_uniform(simd, &rest[..uniform], first, block);
                     rest = &rest[uniform..];
                     continue;
                 }
@@ -110,50 +98,86 @@ impl SimdOp for Elementwise<'_> {
                     ElementStep::Activation(activation) => {
                         Finish { y: &mut *block, residual: None, activation }.run(simd);
                     }
-                    ElementStep::Root => block.iter_mut().for_each(|x| *x = x.sqrt()),
+                    ElementStep::Unary(unary) => apply_unary(unary, block),
                     ElementStep::Binary(binary, operand) => {
                         apply_runs(binary, operand, first, block);
                     }
                 }
                 rest = others;
             }
+            first += block.len();
         }
     }
 }
 
 impl ElementStep<'_> {
-    /// Whether [`apply_uniform`] takes the step: Clip, or arithmetic with one operand for all elements.
-    fn is_uniform(&self) -> bool {
+    /// The number of elements in a row that meet the same operand, if they do not all meet one.
+    fn repeat(&self) -> Option<usize> {
+        match self {
+            Self::Binary(_, Operand { data, block: 1, repeat }) if data.len() > 1 => Some(*repeat),
+            _ => None,
+        }
+    }
+
+    /// Whether [`apply_uniform`] takes the step for some elements: Clip, or arithmetic with one operand for several of them.
+    fn may_be_uniform(&self) -> bool {
         match self {
             Self::Activation(activation) => matches!(activation, Activation::Clip { .. }),
-            Self::Root => false,
-            Self::Binary(Binary::Greatest | Binary::Least, _) => false,
-            Self::Binary(_, operand) => operand.data.len() == 1,
+            Self::Unary(_) | Self::Binary(Binary::Greatest | Binary::Least, _) => false,
+            Self::Binary(_, operand) => operand.data.len() == 1 || operand.block == 1,
         }
+    }
+
+    /// Whether [`apply_uniform`] takes the step for `count` elements from number `first` on.
+    fn is_uniform(&self, first: usize, count: usize) -> bool {
+        let meets_one = match self {
+            Self::Binary(_, operand) => operand.is_uniform(first, count),
+            Self::Activation(_) | Self::Unary(_) => true,
+        };
+        self.may_be_uniform() && meets_one
     }
 }
 
-/// Applies steps with the same operands for all elements.
+impl Operand<'_> {
+    /// Whether `count` elements from number `first` on meet the same operand.
+    fn is_uniform(&self, first: usize, count: usize) -> bool {
+        let is_repeated = || self.block == 1 && first % self.repeat + count <= self.repeat;
+        self.data.len() == 1 || is_repeated()
+    }
+
+    /// The position of the operand that element number `at` meets.
+    #[inline(always)]
+    fn place(&self, at: usize) -> usize {
+        at / (self.block * self.repeat) * self.block % self.data.len() + at % self.block
+    }
+}
+
+/// Applies steps with the same operands for all elements, of which the first is number `first` of its tensor.
 #[inline(always)]
-fn apply_uniform<S: Simd>(simd: S, steps: &[ElementStep<'_>], elements: &mut [f32]) {
+fn apply_uniform<S: Simd>(simd: S, steps: &[ElementStep<'_>], first: usize, elements: &mut [f32]) {
     let held = HELD * S::LANES;
     let mut groups = elements.chunks_exact_mut(held);
     for group in &mut groups {
-        apply_in_registers(simd, steps, group);
+        apply_in_registers(simd, steps, first, group);
     }
     let rest = groups.into_remainder();
     if !rest.is_empty() {
         // Every element is computed by itself: what stands behind them changes nothing.
         let mut group = [1.0; HELD * LANES_MAX];
         group[..rest.len()].copy_from_slice(rest);
-        apply_in_registers(simd, steps, &mut group[..held]);
+        apply_in_registers(simd, steps, first, &mut group[..held]);
         rest.copy_from_slice(&group[..rest.len()]);
     }
 }
 
-/// Applies steps with the same operands for all elements to [`HELD`] vectors.
+/// Applies steps to [`HELD`] vectors, of which all elements meet the operands of number `first`.
 #[inline(always)]
-fn apply_in_registers<S: Simd>(simd: S, steps: &[ElementStep<'_>], elements: &mut [f32]) {
+fn apply_in_registers<S: Simd>(
+    simd: S,
+    steps: &[ElementStep<'_>],
+    first: usize,
+    elements: &mut [f32],
+) {
     assert_eq!(elements.len(), HELD * S::LANES, "vectors that are held");
     let from = elements.as_mut_ptr();
     let mut x = [simd.splat(0.0); HELD];
@@ -170,7 +194,7 @@ fn apply_in_registers<S: Simd>(simd: S, steps: &[ElementStep<'_>], elements: &mu
                 }
             }
             ElementStep::Binary(binary, operand) => {
-                let b = simd.splat(operand.data[0]);
+                let b = simd.splat(operand.data[operand.place(first)]);
                 for x in &mut x {
                     *x = match binary {
                         Binary::Add => simd.add(*x, b),
@@ -183,7 +207,7 @@ fn apply_in_registers<S: Simd>(simd: S, steps: &[ElementStep<'_>], elements: &mu
                     };
                 }
             }
-            ElementStep::Activation(_) | ElementStep::Root => unreachable!("no uniform step"),
+            ElementStep::Activation(_) | ElementStep::Unary(_) => unreachable!("no uniform step"),
         }
     }
     for (at, x) in x.into_iter().enumerate() {
@@ -198,7 +222,7 @@ fn apply_runs(binary: Binary, operand: Operand<'_>, first: usize, elements: &mut
     let Operand { data, block, repeat } = operand;
     let (mut at, mut left) = (first, elements);
     while !left.is_empty() {
-        let place = at / (block * repeat) * block % data.len() + at % block;
+        let place = operand.place(at);
         let is_one = data.len() == 1;
         let is_same = is_one || (block == 1 && repeat > 1);
         let run = match (is_one, block, repeat) {
@@ -220,30 +244,35 @@ fn apply_runs(binary: Binary, operand: Operand<'_>, first: usize, elements: &mut
     }
 }
 
+/// Applies an operator, which is matched once and not for each element.
 #[inline(always)]
-fn apply<'a>(binary: Binary, pairs: impl Iterator<Item = (&'a mut f32, f32)>) {
-    match binary {
-        Binary::Add => pairs.for_each(|(x, b)| *x += b),
-        Binary::Subtract => pairs.for_each(|(x, b)| *x -= b),
-        Binary::SubtractFrom => pairs.for_each(|(x, b)| *x = b - *x),
-        Binary::Multiply => pairs.for_each(|(x, b)| *x *= b),
-        Binary::Divide => pairs.for_each(|(x, b)| *x /= b),
-        Binary::DivideInto => pairs.for_each(|(x, b)| *x = b / *x),
-        Binary::Greatest => pairs.for_each(|(x, b)| *x = greatest(*x, b)),
-        Binary::Least => pairs.for_each(|(x, b)| *x = least(*x, b)),
+fn apply_unary(unary: Unary, elements: &mut [f32]) {
+    use Unary::{Ceiling, Floor, Magnitude, Nearest, Negative, Root};
+    let elements = elements.iter_mut();
+    match unary {
+        Root => elements.for_each(|x| *x = Root.of(*x)),
+        Negative => elements.for_each(|x| *x = Negative.of(*x)),
+        Magnitude => elements.for_each(|x| *x = Magnitude.of(*x)),
+        Floor => elements.for_each(|x| *x = Floor.of(*x)),
+        Ceiling => elements.for_each(|x| *x = Ceiling.of(*x)),
+        Nearest => elements.for_each(|x| *x = Nearest.of(*x)),
     }
 }
 
-/// The greater of two numbers; NaN if one of them is.
+/// As [`apply_unary`], to elements with their operands.
 #[inline(always)]
-pub(super) fn greatest(a: f32, b: f32) -> f32 {
-    if (a > b) | a.is_nan() { a } else { b }
-}
-
-/// The lesser of two numbers; NaN if one of them is.
-#[inline(always)]
-pub(super) fn least(a: f32, b: f32) -> f32 {
-    if (a < b) | a.is_nan() { a } else { b }
+fn apply<'a>(binary: Binary, pairs: impl Iterator<Item = (&'a mut f32, f32)>) {
+    use Binary::{Add, Divide, DivideInto, Greatest, Least, Multiply, Subtract, SubtractFrom};
+    match binary {
+        Add => pairs.for_each(|(x, b)| *x = Add.of(*x, b)),
+        Subtract => pairs.for_each(|(x, b)| *x = Subtract.of(*x, b)),
+        SubtractFrom => pairs.for_each(|(x, b)| *x = SubtractFrom.of(*x, b)),
+        Multiply => pairs.for_each(|(x, b)| *x = Multiply.of(*x, b)),
+        Divide => pairs.for_each(|(x, b)| *x = Divide.of(*x, b)),
+        DivideInto => pairs.for_each(|(x, b)| *x = DivideInto.of(*x, b)),
+        Greatest => pairs.for_each(|(x, b)| *x = Greatest.of(*x, b)),
+        Least => pairs.for_each(|(x, b)| *x = Least.of(*x, b)),
+    }
 }
 
 #[cfg(test)]
@@ -307,32 +336,37 @@ mod tests {
 
     #[test]
     fn uniform_steps_have_the_bits_of_one_step_after_the_other() {
-        let x: Vec<f32> = (0..1111).map(|n| ((n * 37 % 101) as f32 - 50.0) / 7.0).collect();
+        let x: Vec<f32> = (0..2500).map(|n| ((n * 37 % 101) as f32 - 50.0) / 7.0).collect();
         let data = [0.37, 12_582_912.0, 12_582_912.0, 131.0, 131.0, 0.37, 3.0];
-        let of = |at: usize| Operand { data: &data[at..=at], block: 1, repeat: 1 };
-        let steps = [
-            ElementStep::Binary(Binary::Divide, of(0)),
-            ElementStep::Binary(Binary::Add, of(1)),
-            ElementStep::Binary(Binary::Subtract, of(2)),
-            ElementStep::Binary(Binary::Add, of(3)),
-            ElementStep::Activation(Activation::Clip { low: 0.0, high: 255.0 }),
-            ElementStep::Binary(Binary::SubtractFrom, of(4)),
-            ElementStep::Binary(Binary::Multiply, of(5)),
-            ElementStep::Binary(Binary::DivideInto, of(6)),
-        ];
-        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-            for count in [0, 1, 63, 64, 65, 1111] {
-                let (mut together, mut apart) = (x[..count].to_vec(), x[..count].to_vec());
-                for y in [&mut together, &mut apart] {
-                    y.iter_mut().take(1).for_each(|y| *y = f32::NAN);
+        let each: Vec<[f32; 8]> =
+            data.map(|number| [1, 2, 3, 4, 5, 6, 7, 8].map(|n| number * n as f32)).into();
+        for (operands, repeat) in [(1, 1), (8, 7), (8, 200), (2, 1400)] {
+            let of = |at: usize| Operand { data: &each[at][..operands], block: 1, repeat };
+            let steps = [
+                ElementStep::Binary(Binary::Divide, of(0)),
+                ElementStep::Binary(Binary::Add, of(1)),
+                ElementStep::Binary(Binary::Subtract, of(2)),
+                ElementStep::Binary(Binary::Add, of(3)),
+                ElementStep::Activation(Activation::Clip { low: 0.0, high: 255.0 }),
+                ElementStep::Binary(Binary::SubtractFrom, of(4)),
+                ElementStep::Binary(Binary::Multiply, of(5)),
+                ElementStep::Binary(Binary::DivideInto, of(6)),
+            ];
+            for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+                for (first, count) in [(0, 0), (0, 1), (3, 63), (0, 64), (190, 65), (77, 2400)] {
+                    let (mut together, mut apart) = (x[..count].to_vec(), x[..count].to_vec());
+                    for y in [&mut together, &mut apart] {
+                        y.iter_mut().take(1).for_each(|y| *y = f32::NAN);
+                    }
+                    elementwise(isa, &steps, first, &mut together).unwrap();
+                    for step in steps {
+                        elementwise(isa, &[step], first, &mut apart).unwrap();
+                    }
+                    let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<u32>>();
+                    let at = format!("{isa:?} {operands} {repeat} {first} {count}");
+                    assert_eq!(bits(&together), bits(&apart), "{at}");
+                    assert!(count == 0 || together[0].is_nan(), "{at}");
                 }
-                elementwise(isa, &steps, 0, &mut together).unwrap();
-                for step in steps {
-                    elementwise(isa, &[step], 0, &mut apart).unwrap();
-                }
-                let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<u32>>();
-                assert_eq!(bits(&together), bits(&apart), "{isa:?} {count}");
-                assert!(count == 0 || together[0].is_nan(), "{isa:?} {count}");
             }
         }
     }
@@ -343,7 +377,7 @@ mod tests {
             let mut y = [f32::NAN, 4.0, 9.0];
             let one = Operand { data: &[1.0], block: 1, repeat: 1 };
             let steps = [
-                ElementStep::Root,
+                ElementStep::Unary(Unary::Root),
                 ElementStep::Binary(Binary::Greatest, one),
                 ElementStep::Binary(Binary::Least, Operand { data: &[2.5], block: 1, repeat: 1 }),
                 ElementStep::Activation(Activation::Clip { low: 0.0, high: 2.25 }),

@@ -16,6 +16,7 @@
 //! | `pool.rs` | pools |
 //! | `softmax.rs` | softmax over rows |
 //! | `layer_norm.rs` | layer normalisation of rows |
+//! | `operators.rs` | operators on one number, and on two |
 //! | `elementwise.rs` | elementwise operators, one after the other |
 //! | `reduce.rs` | sums, means and extremes along an axis |
 //! | `transpose.rs` | matrices with their axes swapped |
@@ -27,6 +28,7 @@ pub(crate) mod convolution;
 mod depthwise;
 pub(crate) mod elementwise;
 pub(crate) mod layer_norm;
+pub(crate) mod operators;
 mod panels;
 pub(crate) mod pool;
 pub(crate) mod reduce;

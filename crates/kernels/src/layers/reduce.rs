@@ -6,7 +6,7 @@
 //! every instruction set.
 
 use crate::error::KernelError;
-use crate::layers::elementwise::{greatest, least};
+use crate::layers::operators::{greatest, least};
 use crate::layers::sum_parts::PARTS;
 use crate::packing::checks::check_len;
 use crate::simd::isa::Isa;
