@@ -101,7 +101,7 @@ impl Sorter<'_> {
             is_whole(x) || (has_elements(other) && self.scalar(x).is_some())
         };
         let mut ways: Vec<_> = ways.into_iter().filter(|(x, other, _)| begins(x, other)).collect();
-        // What repeats a scalar is better read than continued.
+        // A chain that only repeats a scalar is not continued: its scalar is read instead.
         ways.sort_by_key(|(x, ..)| (self.unrepeated(x) != *x, !is_chain(x)));
         let ways = ways.into_iter().map(|(x, other, of)| (x, self.unrepeated(other), of));
         let (x, other, binary) =
@@ -147,7 +147,8 @@ impl Sorter<'_> {
         self.pixel_chain(std::slice::from_ref(node), &reads).map(|_| reads)
     }
 
-    /// Whether a computed tensor has one pixel for all of each image of `whole`, of one channel or of as many as that; or is one number.
+    /// Whether a computed tensor has one pixel that serves all pixels of an image of `whole`, with one channel or as many as `whole`; or is
+    /// one number.
     pub(super) fn is_pixel(&self, name: &str, whole: &str) -> bool {
         let dims = |name: &str| self.probe.growth(name).map(|growth| &growth.dims[..]);
         let (Some(of), Some(all)) = (dims(name), dims(whole)) else { return false };

@@ -23,7 +23,7 @@ pub(super) struct NativeSection {
     pub(super) reads: Vec<String>,
     /// The activation that a convolution or a product ends with.
     pub(super) activation: Activation,
-    /// The name of the tensor that it produces; of several, which `outputs` has, that of the operator that was added last.
+    /// The name of the tensor that it produces. A section that produces several (see `outputs`) has the one that was added last.
     pub(super) output: String,
     pub(super) depth: usize,
 }
@@ -136,8 +136,8 @@ impl NativeKind {
             Attention, Chain, Guard, Join, LayerNorm, Product, Reduce, Scalars, Softmax, Take, View,
         };
         let is_of_rows = matches!(self, Product { .. } | Softmax | Attention(_) | LayerNorm(_));
-        let is_of_any = matches!(self, Join(_) | Take(..) | Guard(..) | View { .. } | Chain(..));
-        !is_of_rows && !is_of_any && !matches!(self, Reduce { .. } | Scalars(_))
+        let keeps_order = matches!(self, Join(_) | Take(..) | Guard(..) | View { .. } | Chain(..));
+        !is_of_rows && !keeps_order && !matches!(self, Reduce { .. } | Scalars(_))
     }
 
     /// Its operators, for people. `precision` is that of constant matrices, `reads` the number of tensors that it reads.

@@ -111,7 +111,7 @@ impl SimdOp for Elementwise<'_> {
 }
 
 impl ElementStep<'_> {
-    /// The number of elements in a row that meet the same operand, if they do not all meet one.
+    /// How many elements one after the other have the same operand, if not all elements have it.
     fn repeat(&self) -> Option<usize> {
         match self {
             Self::Binary(_, Operand { data, block: 1, repeat }) if data.len() > 1 => Some(*repeat),
@@ -139,13 +139,13 @@ impl ElementStep<'_> {
 }
 
 impl Operand<'_> {
-    /// Whether `count` elements from number `first` on meet the same operand.
+    /// Whether all of `count` elements from number `first` on have the same operand.
     fn is_uniform(&self, first: usize, count: usize) -> bool {
         let is_repeated = || self.block == 1 && first % self.repeat + count <= self.repeat;
         self.data.len() == 1 || is_repeated()
     }
 
-    /// The position of the operand that element number `at` meets.
+    /// The position of the operand of element number `at`.
     #[inline(always)]
     fn place(&self, at: usize) -> usize {
         at / (self.block * self.repeat) * self.block % self.data.len() + at % self.block
@@ -170,7 +170,7 @@ fn apply_uniform<S: Simd>(simd: S, steps: &[ElementStep<'_>], first: usize, elem
     }
 }
 
-/// Applies steps to [`HELD`] vectors, of which all elements meet the operands of number `first`.
+/// Applies steps to [`HELD`] vectors. In each step, all their elements have the operand of element number `first`.
 #[inline(always)]
 fn apply_in_registers<S: Simd>(
     simd: S,
