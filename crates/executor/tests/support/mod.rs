@@ -11,6 +11,8 @@ use rten_onnx::onnx::{
     TypeProtoTensor, ValueInfoProto,
 };
 
+pub(crate) mod networks;
+
 /// A program that is being written: inputs `in0`, `in1`, …, outputs `out0`, `out1`, ….
 #[derive(Default)]
 pub(crate) struct Writer {
