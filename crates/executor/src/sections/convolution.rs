@@ -257,6 +257,9 @@ impl Convolution {
 /// Multiplications of a convolution, or of each part of it, that are worth another thread which waits for them: some microseconds.
 const PART_MULTIPLICATIONS: usize = 1 << 18;
 
+/// Bytes of weights that a few pixels are multiplied with, and that are worth another thread: a core reads them in some microseconds.
+const PART_WEIGHT_BYTES: usize = 1 << 17;
+
 /// A part of a convolution.
 enum Part<'a> {
     /// All outputs of some pixels.
@@ -273,7 +276,8 @@ pub(super) fn run_in_parts(
     y: &mut [f32],
     threads: &ExecutorThreads,
 ) -> Result<(), ExecutorError> {
-    let worth = y.len().saturating_mul(packed.multiplications()) / PART_MULTIPLICATIONS;
+    let of_products = y.len().saturating_mul(packed.multiplications()) / PART_MULTIPLICATIONS;
+    let worth = of_products.max(packed.divided_bytes(images) / PART_WEIGHT_BYTES);
     let run = |part: Part<'_>| {
         let ran = match part {
             Part::Pixels(pixels, y) => {

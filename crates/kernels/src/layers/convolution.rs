@@ -43,6 +43,9 @@ const OUTPUT_PARTS_BYTES_MIN: usize = 128 << 10;
 /// Panels of outputs that are worth being divided: so that threads get about as many each.
 const OUTPUT_PANELS_MIN: usize = 4;
 
+/// Bytes of a panel that make two panels worth being divided: to read one takes longer than to wake a thread.
+const PANEL_BYTES_MIN: usize = 256 << 10;
+
 /// The fewest and the most windows of a block.
 const BLOCK_WINDOWS: [usize; 2] = [32, 256];
 
@@ -320,17 +323,28 @@ impl PackedConvolution {
     /// divided that each weight is read once. None where pixels are better divided, as there are more of them or but a panel or two of
     /// outputs.
     pub fn output_parts(&self, images: Images<'_>, count: usize) -> Option<Vec<Range<usize>>> {
-        let ConvolutionWeights::Windows(groups) = &self.weights else { return None };
-        let [weights] = &groups[..] else { return None };
-        let [rows, columns] = self.size(images.size).unwrap_or([0, 0]);
+        let weights = self.divided_outputs(images)?;
         let panels = weights.panel_count();
-        let is_better = images.count * rows * columns <= BLOCK_PIXELS
-            && weights.bytes() >= OUTPUT_PARTS_BYTES_MIN
-            && panels >= OUTPUT_PANELS_MIN;
         let count = count.clamp(1, panels.max(1));
         let part =
             |part: usize| weights.outputs(panels * part / count..panels * (part + 1) / count);
-        is_better.then(|| (0..count).map(part).collect())
+        Some((0..count).map(part).collect())
+    }
+
+    /// The bytes of the weights that [`Self::output_parts`] divides; 0 where pixels are better divided.
+    pub fn divided_bytes(&self, images: Images<'_>) -> usize {
+        self.divided_outputs(images).map_or(0, WindowProduct::bytes)
+    }
+
+    /// The weights, if their outputs are better divided than the pixels.
+    fn divided_outputs(&self, images: Images<'_>) -> Option<&WindowProduct> {
+        let ConvolutionWeights::Windows(groups) = &self.weights else { return None };
+        let [weights] = &groups[..] else { return None };
+        let [rows, columns] = self.size(images.size).unwrap_or([0, 0]);
+        let (panels, bytes) = (weights.panel_count(), weights.bytes());
+        let is_even = panels >= OUTPUT_PANELS_MIN || (panels > 1 && bytes / panels >= PANEL_BYTES_MIN);
+        let is_better = images.count * rows * columns <= BLOCK_PIXELS && bytes >= OUTPUT_PARTS_BYTES_MIN;
+        (is_better && is_even).then_some(weights)
     }
 
     /// Computes the outputs of all pixels that belong to a part, one of [`Self::output_parts`]: those of each pixel in `y`. The rows of
