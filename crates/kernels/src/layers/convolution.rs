@@ -342,8 +342,10 @@ impl PackedConvolution {
         let [weights] = &groups[..] else { return None };
         let [rows, columns] = self.size(images.size).unwrap_or([0, 0]);
         let (panels, bytes) = (weights.panel_count(), weights.bytes());
-        let is_even = panels >= OUTPUT_PANELS_MIN || (panels > 1 && bytes / panels >= PANEL_BYTES_MIN);
-        let is_better = images.count * rows * columns <= BLOCK_PIXELS && bytes >= OUTPUT_PARTS_BYTES_MIN;
+        let is_even =
+            panels >= OUTPUT_PANELS_MIN || (panels > 1 && bytes / panels >= PANEL_BYTES_MIN);
+        let is_better =
+            images.count * rows * columns <= BLOCK_PIXELS && bytes >= OUTPUT_PARTS_BYTES_MIN;
         (is_better && is_even).then_some(weights)
     }
 
