@@ -159,10 +159,14 @@ impl ExecutorThreads {
 /// A thread that programs run on: see [`ExecutorThreads::host`].
 pub struct ExecutorHost(Arc<ThreadPool>);
 
+/// Bytes of address space for the stack of what runs on a host. The thread's own, of 2 MiB, is too small for kernels that are compiled
+/// without optimisation.
+const HOST_STACK_BYTES: usize = 64 << 20;
+
 impl ExecutorHost {
-    /// Runs `work` on the thread, and waits for it.
+    /// Runs `work` on the thread, with a large stack, and waits for it.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        self.0.run(work)
+        self.0.run(|| stacker::grow(HOST_STACK_BYTES, work))
     }
 }
 
@@ -171,6 +175,18 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
+
+    /// As much as kernels take that are compiled without optimisation, and more.
+    #[test]
+    fn a_host_has_a_large_stack() {
+        #[inline(never)]
+        fn sum(depth: usize) -> usize {
+            let numbers = std::hint::black_box([depth; 1 << 10]);
+            numbers[0] + if depth > 0 { sum(depth - 1) } else { 0 }
+        }
+        // 4 MiB and more in all.
+        assert_eq!(ExecutorThreads::new().host().run(|| sum(512)), 512 * 513 / 2);
+    }
 
     #[test]
     fn idle_cores_are_borrowed_and_given_back() {
