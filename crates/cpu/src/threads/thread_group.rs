@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use batchmaker_executor::KERNEL_STACK_BYTES;
+
 use super::phases::{Member, Phases};
 use super::signal::Signal;
 
@@ -55,7 +57,9 @@ impl ThreadGroup {
         let mut group = Self { shared, helpers: Vec::new() };
         for member in 1..threads {
             let (shared, pin) = (group.shared.clone(), pin.clone());
-            let helper = std::thread::Builder::new().name(format!("{name}.{member}"));
+            let helper = std::thread::Builder::new()
+                .name(format!("{name}.{member}"))
+                .stack_size(KERNEL_STACK_BYTES);
             group.helpers.push(helper.spawn(move || {
                 pin(member);
                 shared.help(member);

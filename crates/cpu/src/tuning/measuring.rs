@@ -7,6 +7,7 @@ use std::time::Duration;
 use batchmaker_device::{
     BatchSize, CellTimer, Device, DeviceError, Effort, Measurement, OperatorMeasurement, Roofs,
 };
+use batchmaker_executor::KERNEL_STACK_BYTES;
 use batchmaker_graph::{CellBody, CellIdentity, CellType, CellTypeId, Precision, RecurrentCell};
 use batchmaker_kernels::KernelError;
 
@@ -166,7 +167,8 @@ fn pinned(
         measure()
     };
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("measured".to_owned());
+        let thread =
+            std::thread::Builder::new().name("measured".to_owned()).stack_size(KERNEL_STACK_BYTES);
         let thread = thread.spawn_scoped(scope, run).map_err(no_threads)?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })

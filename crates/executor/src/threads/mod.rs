@@ -20,6 +20,9 @@ const PARTS_A_THREAD: usize = 2;
 /// As many times as much work is worth a thread that has to be woken as one that waits for it.
 const WORTH_A_WAKE: usize = 4;
 
+/// Bytes of address space for the stack of a thread that runs kernels: compiled without optimisation, some overflow the usual 2 MiB.
+pub const KERNEL_STACK_BYTES: usize = 64 << 20;
+
 /// Threads of their own that programs run on, one program at a time; the caller waits. Each worker of a device has
 /// some.
 pub struct ExecutorThreads {
@@ -159,14 +162,10 @@ impl ExecutorThreads {
 /// A thread that programs run on: see [`ExecutorThreads::host`].
 pub struct ExecutorHost(Arc<ThreadPool>);
 
-/// Bytes of address space for the stack of what runs on a host. The thread's own, of 2 MiB, is too small for kernels that are compiled
-/// without optimisation.
-const HOST_STACK_BYTES: usize = 64 << 20;
-
 impl ExecutorHost {
     /// Runs `work` on the thread, with a large stack, and waits for it.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        self.0.run(|| stacker::grow(HOST_STACK_BYTES, work))
+        self.0.run(|| stacker::grow(KERNEL_STACK_BYTES, work))
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
+use super::KERNEL_STACK_BYTES;
+
 /// The cores of all workers of a device. A worker that has none of its own to spare borrows those of workers that are idle.
 pub struct SharedCores {
     /// Cores that nobody uses; negative where helpers run on cores that their workers have come back to.
@@ -16,7 +18,8 @@ impl SharedCores {
     pub fn new(workers: usize, threads: usize) -> Self {
         let beside = workers.saturating_sub(1) * threads;
         let pool = || {
-            let builder = rayon::ThreadPoolBuilder::new().num_threads(beside);
+            let builder =
+                rayon::ThreadPoolBuilder::new().num_threads(beside).stack_size(KERNEL_STACK_BYTES);
             // Without threads, nobody helps.
             builder.thread_name(|index| format!("helper-{index}")).build().ok()
         };
