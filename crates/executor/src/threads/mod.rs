@@ -3,6 +3,7 @@
 mod attending;
 mod attends;
 mod shared_cores;
+mod stack;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,15 +14,13 @@ use rten::ThreadPool;
 use crate::error::ExecutorError;
 use crate::threads::attends::is_attending;
 pub use crate::threads::shared_cores::{Borrowed, SharedCores};
+pub use crate::threads::stack::KERNEL_STACK_BYTES;
 
 /// Parts that work is divided into for each thread that shares it: a thread that comes late takes fewer.
 const PARTS_A_THREAD: usize = 2;
 
 /// As many times as much work is worth a thread that has to be woken as one that waits for it.
 const WORTH_A_WAKE: usize = 4;
-
-/// Bytes of address space for the stack of a thread that runs kernels: compiled without optimisation, some overflow the usual 2 MiB.
-pub const KERNEL_STACK_BYTES: usize = 64 << 20;
 
 /// Threads of their own that programs run on, one program at a time; the caller waits. Each worker of a device has
 /// some.

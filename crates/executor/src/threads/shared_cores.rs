@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-use super::KERNEL_STACK_BYTES;
+use super::stack::KERNEL_STACK_BYTES;
 
 /// The cores of all workers of a device. A worker that has none of its own to spare borrows those of workers that are idle.
 pub struct SharedCores {
