@@ -43,7 +43,7 @@ const OUTPUT_PARTS_BYTES_MIN: usize = 128 << 10;
 /// Panels of outputs that are worth being divided: so that threads get about as many each.
 const OUTPUT_PANELS_MIN: usize = 4;
 
-/// Bytes of a panel that make two panels worth being divided: to read one takes longer than to wake a thread.
+/// Bytes of a panel that make two or three panels worth being divided as well: to read one takes longer than to wake a thread.
 const PANEL_BYTES_MIN: usize = 256 << 10;
 
 /// The fewest and the most windows of a block.
@@ -320,8 +320,8 @@ impl PackedConvolution {
     }
 
     /// Divides the outputs into at most `count` parts, about equal, each of which may run by itself: a few pixels with much weight are so
-    /// divided that each weight is read once. None where pixels are better divided, as there are more of them or but a panel or two of
-    /// outputs.
+    /// divided that each weight is read once. None where pixels are better divided, as there are more of them, or too few panels of
+    /// outputs, or too small ones.
     pub fn output_parts(&self, images: Images<'_>, count: usize) -> Option<Vec<Range<usize>>> {
         let weights = self.divided_outputs(images)?;
         let panels = weights.panel_count();
