@@ -18,7 +18,7 @@ use crate::memory::slot_arena::HeldSlot;
 use crate::processor;
 use crate::queue::CpuQueue;
 use crate::strategies::plan::{BatchPlan, CellPlan, Plans};
-use crate::threads::cores::pin;
+use crate::threads::cores::{pin, stay_off};
 use crate::threads::thread_group::ThreadGroup;
 use crate::tuning::measuring::Measuring;
 
@@ -86,6 +86,8 @@ impl Device for CpuDevice {
             runner: runner(&cell.cell.body),
             rows_max: None,
             slot_bytes: known.slot_bytes(),
+            borrows_cores: self.cores.others() > 0
+                && known.worth_of_a_row() > self.config.threads_per_worker,
         };
         let _one = self.materializing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = self.state.retain(id, cell.identity) {
@@ -115,13 +117,14 @@ impl Device for CpuDevice {
         let threads = self.config.threads_per_worker;
         let first = worker.index() * threads;
         let is_pinned = self.config.pin_threads;
-        let pin = move |member: usize| {
-            if is_pinned {
-                pin(first + member);
-            }
+        let pin = move |member: usize| match member < threads {
+            _ if !is_pinned => {}
+            true => pin(first + member),
+            // A guest.
+            false => stay_off(&(first..first + threads)),
         };
         let name = format!("worker-{}", worker.0);
-        let group = ThreadGroup::new(&name, threads, pin)
+        let group = ThreadGroup::of_worker(&name, threads, self.cores.clone(), pin)
             .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
         let program_threads = ExecutorThreads::of_worker(threads, self.cores.clone());
         Ok(Box::new(CpuQueue::new(self.state.clone(), group, program_threads, Box::new(pin))))

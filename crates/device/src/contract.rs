@@ -93,6 +93,9 @@ pub struct Materialized {
     pub rows_max: Option<u32>,
     /// The bytes that the states of a chain take in their slot; 0 of cells without states.
     pub slot_bytes: usize,
+    /// Whether a batch of a single row takes the cores of idle workers too. A request that has such cells runs on one worker at a time
+    /// while it has been the only one since it arrived.
+    pub borrows_cores: bool,
 }
 
 /// The states that a chunk of a session left in slots. When it is dropped, the device may free their memory.

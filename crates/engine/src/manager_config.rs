@@ -64,6 +64,7 @@ pub(crate) fn manager_config(
             of_manager.batch_sizes = of_manager.batch_sizes.with_max(max);
         }
         (of_manager.rows_max, of_manager.slots_max) = (rows_max, capabilities.slots_max);
+        of_manager.borrows_cores = materialized.borrows_cores;
     }
     Ok((manager, slot_bytes))
 }

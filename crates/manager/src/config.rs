@@ -46,6 +46,10 @@ pub struct CellTypeConfig {
     /// Sessions keep their slots from chunk to chunk: while they have all of them, others wait.
     /// Bounds are for [`Policy::Cellular`] alone: a closed batch takes all its slots at once.
     pub slots_max: Option<u32>,
+    /// Whether a batch of a single row takes the cores of idle workers too. A request that has such cells runs on one worker at a time
+    /// while it has been the only one since it arrived: two of its batches at a time, a core each, would take longer than one after the other on all.
+    /// This is for [`Policy::Cellular`] alone.
+    pub borrows_cores: bool,
     /// Its priority in each model that uses it.
     pub priorities: Vec<ModelPriority>,
 }
@@ -53,7 +57,13 @@ pub struct CellTypeConfig {
 impl CellTypeConfig {
     /// A type whose batches have up to `rows` rows, on a device without bounds of its own.
     pub fn up_to(rows: u32, priorities: Vec<ModelPriority>) -> Self {
-        Self { batch_sizes: BatchSizes::up_to(rows), rows_max: None, slots_max: None, priorities }
+        Self {
+            batch_sizes: BatchSizes::up_to(rows),
+            rows_max: None,
+            slots_max: None,
+            borrows_cores: false,
+            priorities,
+        }
     }
 
     /// The batch sizes with `max` as the limit, or `rows_max` where that is less.

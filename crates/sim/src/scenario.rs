@@ -474,7 +474,7 @@ fn lookahead(rng: &mut Rng) -> u32 {
     if rng.chance(50) { 0 } else { rng.within(1..=3) as u32 }
 }
 
-/// Gives some cell types a bound on rows, and some chains one on slots: enough for each session.
+/// Gives some cell types a bound on rows, and some chains one on slots: enough for each session. Some chains borrow cores.
 fn bound(manager: &mut Config, cells: &[CellShape], sessions: &[SessionPlan], rng: &mut Rng) {
     let (has_slots, has_rows) = (rng.chance(35), rng.chance(35));
     for (cell, config) in cells.iter().zip(&mut manager.cell_types) {
@@ -490,6 +490,10 @@ fn bound(manager: &mut Config, cells: &[CellShape], sessions: &[SessionPlan], rn
             let least = chains.max().unwrap_or(0).max(1);
             config.slots_max = Some(least.max(rng.log_within(1..=64) as u32));
         }
+    }
+    let borrow = rng.chance(35);
+    for (cell, config) in cells.iter().zip(&mut manager.cell_types) {
+        config.borrows_cores = borrow && rng.chance(60) && cell.kind == RunKind::Chain;
     }
 }
 

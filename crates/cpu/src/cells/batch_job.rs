@@ -9,7 +9,7 @@ use batchmaker_kernels::{ProjectionRow, ROWS_MAX, Recurrence, StepRow};
 
 use crate::strategies::execution_strategy::Split;
 use crate::threads::phases::{ITEMS_MAX, Member, part};
-use crate::threads::thread_group::ThreadGroup;
+use crate::threads::thread_group::{Members, ThreadGroup};
 
 /// Multiply-adds of a step, or of a projection, from which on a second thread is worth trying; below,
 /// starting it costs more than it gains.
@@ -74,7 +74,8 @@ pub(crate) struct Times {
 }
 
 impl Job<'_> {
-    /// Projects `to_project`, then runs the steps, on as many threads as the split and the work ask for.
+    /// Projects `to_project`, then runs the steps, on as many of `members` as the split and the work ask for: guests have no part of a job that
+    /// is split by rows.
     ///
     /// # Safety
     /// - Inputs, states and outputs that `to_project` and `rows` point to are readable and writable as
@@ -82,7 +83,7 @@ impl Job<'_> {
     ///   after the other: a step may read what `to_project` and the steps before it write.
     /// - Until this returns nobody else accesses what is written, and nobody writes what is read. Rows of one
     ///   step overlap in nothing that they write.
-    pub(crate) unsafe fn run(&self, group: &mut ThreadGroup) -> Times {
+    pub(crate) unsafe fn run(&self, group: &mut ThreadGroup, members: &mut Members<'_>) -> Times {
         let project_macs = self.to_project.len() * self.cell.projection_macs();
         let is_projection_shared = project_macs >= WORTH_THREADS;
         let start = Instant::now();
@@ -107,10 +108,10 @@ impl Job<'_> {
                 }
             }
         };
-        if is_projection_shared || self.split != Split::None {
-            group.run(&share);
-        } else {
-            group.run_alone(&share);
+        match self.split {
+            Split::Units => group.run_on(members, &share),
+            Split::None if !is_projection_shared => group.run_alone(&share),
+            Split::None | Split::Rows => group.run(&share),
         }
         let total_ns = start.elapsed().as_nanos() as f32;
         let projecting_ns = projected_ns.into_inner() as f32;

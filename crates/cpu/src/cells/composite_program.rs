@@ -274,7 +274,7 @@ fn step(
     let split = if macs >= WORTH_THREADS { Split::Units } else { Split::None };
     let job = Job { cell, to_project: &[], rows: &step_rows, size: rows, split };
     // SAFETY: every row has elements of its own in buffers of this call, of the cell's lengths.
-    unsafe { job.run(group) };
+    unsafe { job.run(group, &mut group.own_members()) };
     let mut after = vec![TensorData::F32(h_out)];
     after.extend(states.has_c.then_some(TensorData::F32(c)));
     Ok(after)
@@ -369,7 +369,7 @@ mod tests {
             .unwrap()
         };
         let (both, one, threads) = (load(&both), load(&one), ExecutorThreads::new());
-        let mut group = ThreadGroup::new("test", 2, |_| {}).unwrap();
+        let mut group = ThreadGroup::new("test", 2).unwrap();
         let mut run = |cell: &CompositeProgram, rows: usize, inputs: &[&[f32]]| {
             let inputs = inputs.iter().map(|data| TensorData::F32(data.to_vec())).collect();
             let outputs = cell.run(rows, inputs, &threads, &mut group).unwrap();

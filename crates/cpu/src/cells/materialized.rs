@@ -119,6 +119,15 @@ impl MaterializedCell {
         }
     }
 
+    /// The most threads that a batch of one row is worth, while other workers are idle; 0 of cells that do not borrow their cores from step
+    /// to step.
+    pub(crate) fn worth_of_a_row(&self) -> usize {
+        match self {
+            Self::Recurrent(chains) => chains.worth(1),
+            _ => 0,
+        }
+    }
+
     /// The number of token ids of the cell, if the output of each node depends on one token id alone;
     /// otherwise 0.
     pub(crate) fn token_ids(&self) -> usize {

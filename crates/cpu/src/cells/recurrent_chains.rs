@@ -26,6 +26,9 @@ use crate::threads::thread_group::ThreadGroup;
 /// Multiply-adds of a step above which running it on one thread is not tried.
 const WORTH_ALL_THREADS: usize = 4_000_000;
 
+/// Multiply-adds of a step from which on it is worth a core of another worker, which is idle: some microseconds.
+const WORTH_A_GUEST: usize = 50_000;
+
 /// The most steps whose rows are listed together.
 const STEPS_AT_ONCE_MAX: u32 = 64;
 
@@ -45,7 +48,8 @@ pub(crate) struct RecurrentRoster {
     /// Scratch buffer for `[step, chain]`.
     rows: Vec<StepRow>,
     inputs: InputBuffers,
-    tuner: Tuner,
+    /// By the number of threads, the worker's own and guests, less 1.
+    tuners: Vec<Tuner>,
     plan: SeenPlan,
 }
 
@@ -70,9 +74,14 @@ impl RecurrentChains {
             roster: Roster::default(),
             rows: Vec::new(),
             inputs: self.inputs.buffers(),
-            tuner: Tuner::default(),
+            tuners: Vec::new(),
             plan: SeenPlan::default(),
         }
+    }
+
+    /// The most threads that a step of `rows` rows is worth, while other workers are idle.
+    pub(crate) fn worth(&self, rows: usize) -> usize {
+        rows * self.inputs.cell().step_macs() / WORTH_A_GUEST
     }
 
     /// The bytes that a slot takes.
@@ -218,7 +227,10 @@ impl RecurrentChains {
         group: &mut ThreadGroup,
     ) -> u32 {
         let size = batch.roster.chains.len();
-        let strategy = self.strategy(batch, group.threads());
+        let cores = group.cores();
+        let mut members = group.members(&cores, self.worth(size));
+        let threads = members.count();
+        let strategy = self.strategy(batch, group.threads(), threads);
         let (inputs, chains) = (&mut batch.inputs, &mut batch.roster.chains);
         // SAFETY: the inputs of `known` steps are written, of the rows' size, which `chain` checked.
         unsafe { self.inputs.list_pre_projection(inputs, chains, strategy.pre_projection, known) };
@@ -253,11 +265,16 @@ impl RecurrentChains {
         };
         // SAFETY: the caller vouches for rows of values; slots and their parts are the chains'
         // own, and so are blocks of projections.
-        let times = unsafe { job.run(group) };
+        let times = unsafe { job.run(group, &mut members) };
+        drop(members);
 
         let InputBuffers { to_project, steps_to_project, .. } = &batch.inputs;
         if !to_project.is_empty() {
-            batch.tuner.record_projection(size, *steps_to_project, times.projecting_ns);
+            batch.tuners[threads - 1].record_projection(
+                size,
+                *steps_to_project,
+                times.projecting_ns,
+            );
         }
         let ran_as_chosen = match strategy.pre_projection || self.inputs.is_table_projected() {
             true => !given,
@@ -265,7 +282,8 @@ impl RecurrentChains {
             false => self.inputs.is_cached() || !projected,
         };
         if ran_as_chosen {
-            batch.tuner.record(size, strategy, times.stepping_ns / steps as f32);
+            let step_ns = times.stepping_ns / steps as f32;
+            batch.tuners[threads - 1].record(size, strategy, step_ns);
         }
         for chain in &mut batch.roster.chains {
             chain.course.advance(steps);
@@ -277,10 +295,16 @@ impl RecurrentChains {
         steps
     }
 
-    /// The execution strategy for the batch as it is.
-    fn strategy(&self, batch: &mut RecurrentRoster, threads: usize) -> ExecutionStrategy {
+    /// The execution strategy for the batch as it is, on `threads` threads of which `own` are the worker's.
+    fn strategy(
+        &self,
+        batch: &mut RecurrentRoster,
+        own: usize,
+        threads: usize,
+    ) -> ExecutionStrategy {
         let size = batch.roster.chains.len();
-        let planned = self.planned(batch, threads);
+        // Plans are of workers without guests.
+        let planned = self.planned(batch, own).filter(|_| threads == own);
         let cell = self.inputs.cell();
         let (macs, x_macs) = (size * cell.step_macs(), cell.projection_macs());
         let is_projection_open = |pre_projection: bool| match self.projection {
@@ -293,7 +317,8 @@ impl RecurrentChains {
         let is_split_open = |split: Split| match split {
             Split::None if threads == 1 => true,
             _ if threads == 1 => false,
-            Split::Rows if size < threads => false,
+            // A guest may leave, its rows cannot.
+            Split::Rows if size < threads || threads > own => false,
             _ if planned.is_some_and(|strategy| strategy.split == split) => true,
             Split::None => macs < WORTH_ALL_THREADS,
             Split::Units | Split::Rows => macs >= WORTH_THREADS,
@@ -301,7 +326,10 @@ impl RecurrentChains {
         let is_open = |strategy: ExecutionStrategy| {
             is_split_open(strategy.split) && is_projection_open(strategy.pre_projection)
         };
-        batch.tuner.choose(size, planned, is_open)
+        if batch.tuners.len() < threads {
+            batch.tuners.resize_with(threads, Tuner::default);
+        }
+        batch.tuners[threads - 1].choose(size, planned, is_open)
     }
 
     /// The strategy that the cell's plan has for such a batch. With a new plan, tilings change, and what was
@@ -309,7 +337,7 @@ impl RecurrentChains {
     fn planned(&self, batch: &mut RecurrentRoster, threads: usize) -> Option<ExecutionStrategy> {
         if self.plan.refresh(&mut batch.plan) {
             self.inputs.cell().set_tilings(&batch.plan.plan.tilings(threads));
-            batch.tuner = Tuner::default();
+            batch.tuners.clear();
         }
         batch.plan.plan.strategy(batch.roster.chains.len())
     }

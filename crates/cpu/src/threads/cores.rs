@@ -1,5 +1,6 @@
 //! The cores that the process may use, and threads that stay on one.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use core_affinity::CoreId;
@@ -10,6 +11,23 @@ pub(crate) fn pin(core: usize) {
     if let Some(&core) = cores().get(core) {
         core_affinity::set_for_current(core);
     }
+}
+
+/// Keeps the calling thread off `cores`, counted likewise, if there are others, and the system knows such a thing.
+pub(crate) fn stay_off(cores: &Range<usize>) {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::thread::{CpuSet, sched_setaffinity};
+
+        let mut others = CpuSet::new();
+        let all = self::cores().iter().enumerate();
+        all.filter(|(number, _)| !cores.contains(number)).for_each(|(_, core)| others.set(core.id));
+        if others.count() > 0 {
+            let _ = sched_setaffinity(None, &others);
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = cores;
 }
 
 /// The cores that the process may use, as read at the first call: a thread that was put on one core

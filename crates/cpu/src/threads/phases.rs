@@ -4,7 +4,7 @@
 //! the same one if it can, so that what it reads stays in its core's caches. A member that has done its
 //! own share takes items from the far ends of the others'. A core that is slowed down, or not there at
 //! all, then delays the others by one item, not by a share. Members synchronise between phases: none begins
-//! before all items of the one before are done.
+//! before all items of the one before are done. A guest, whose core belongs to another worker, may leave between two items.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use super::signal::Signal;
 /// The most items of a phase.
 pub(crate) const ITEMS_MAX: usize = u16::MAX as usize;
 
-/// The state that the members of a group share while they work on phases.
+/// The state that the members of a job share while they work on phases.
 pub(crate) struct Phases {
     /// The remainder of each member's share: the phase (32 bits), the next item, the end (16 each).
     /// A share of an earlier phase stands for one of this phase that nobody has touched.
@@ -28,18 +28,23 @@ pub(crate) struct Phases {
 #[repr(align(128))]
 struct Share(AtomicU64);
 
-/// A member of the group, as it goes through the phases.
+/// A member of a job, as it goes through the phases.
 pub(crate) struct Member<'a> {
     phases: &'a Phases,
     number: usize,
+    members: usize,
+    /// Whether a guest may stay; none of other members.
+    stays: Option<&'a dyn Fn() -> bool>,
+    has_left: bool,
     phase: u32,
     /// The number of items of all phases so far.
     items: u32,
 }
 
 impl Phases {
-    pub(crate) fn new(members: usize) -> Self {
-        let shares = (0..members).map(|_| Share::default()).collect();
+    /// The phases of jobs that have up to `members_max` members.
+    pub(crate) fn new(members_max: usize) -> Self {
+        let shares = (0..members_max).map(|_| Share::default()).collect();
         Self { shares, done: Signal::default() }
     }
 
@@ -51,9 +56,20 @@ impl Phases {
         self.done.reset();
     }
 
-    /// Member `number`, before the first phase. All members go through the same phases.
-    pub(crate) fn member(&self, number: usize) -> Member<'_> {
-        Member { phases: self, number, phase: 0, items: 0 }
+    /// Member `number` of `members`, before the first phase. All members go through the same phases.
+    pub(crate) fn member(&self, number: usize, members: usize) -> Member<'_> {
+        assert!(number < members && members <= self.shares.len(), "member {number} of {members}");
+        Member { phases: self, number, members, stays: None, has_left: false, phase: 0, items: 0 }
+    }
+
+    /// The same as a guest, who leaves once `stays` says no: the others do what is left.
+    pub(crate) fn guest<'a>(
+        &'a self,
+        number: usize,
+        members: usize,
+        stays: &'a dyn Fn() -> bool,
+    ) -> Member<'a> {
+        Member { stays: Some(stays), ..self.member(number, members) }
     }
 }
 
@@ -65,13 +81,27 @@ impl Member<'_> {
 
     /// The number of members.
     pub(crate) fn members(&self) -> usize {
-        self.phases.shares.len()
+        self.members
+    }
+
+    /// Whether the member is a guest that has left.
+    pub(crate) fn has_left(&self) -> bool {
+        self.has_left
+    }
+
+    /// Whether the member goes on: a guest that has left does not come back.
+    fn goes_on(&mut self) -> bool {
+        self.has_left = self.has_left || self.stays.is_some_and(|stays| !stays());
+        !self.has_left
     }
 
     /// Goes through a phase of `items` items: runs `item` for those that fall to this member, and
-    /// returns when all are done. What members wrote in the phase is visible after.
+    /// returns when all are done. What members wrote in the phase is visible after. A guest that leaves returns at once.
     pub(crate) fn run_phase(&mut self, items: usize, mut item: impl FnMut(usize)) {
         assert!(items <= ITEMS_MAX, "{items} items");
+        if !self.goes_on() {
+            return;
+        }
         self.phase += 1;
         self.items += items as u32;
         let shares = &self.phases.shares;
@@ -80,7 +110,9 @@ impl Member<'_> {
         for turn in 0..members {
             let owner = (self.number + turn) % members;
             let all = part(items, owner, members);
-            while let Some(claimed) = shares[owner].claim(self.phase, &all, turn == 0) {
+            while self.goes_on()
+                && let Some(claimed) = shares[owner].claim(self.phase, &all, turn == 0)
+            {
                 item(claimed);
                 count += 1;
             }
@@ -88,7 +120,12 @@ impl Member<'_> {
         if members > 1 {
             let items = self.items;
             self.phases.done.add(count);
-            self.phases.done.wait_until(|done| done >= items);
+            let is_over = |done| done >= items;
+            match self.stays {
+                None => self.phases.done.wait_until(is_over),
+                Some(_) if self.has_left => {}
+                Some(_) => self.phases.done.wait_as_guest(|| true, is_over),
+            }
         }
     }
 }
@@ -127,18 +164,39 @@ pub(crate) fn part(count: usize, index: usize, parts: usize) -> Range<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
     fn others_do_the_share_of_a_member_that_does_not_come() {
         let phases = Phases::new(2);
         let mut done = Vec::new();
-        let mut present = phases.member(0);
+        let mut present = phases.member(0, 2);
         present.run_phase(5, |item| done.push(item));
         present.run_phase(3, |item| done.push(10 + item));
         assert_eq!(done, [0, 1, 4, 3, 2, 10, 12, 11]);
-        let mut late = phases.member(1);
+        let mut late = phases.member(1, 2);
         late.run_phase(5, |_| panic!("all is done"));
         late.run_phase(3, |_| panic!("all is done"));
+    }
+
+    #[test]
+    fn a_guest_leaves_after_the_item_at_hand() {
+        let phases = Phases::new(3);
+        let is_wanted = Cell::new(true);
+        let stays = || is_wanted.get();
+        let mut guest = phases.guest(1, 2, &stays);
+        guest.run_phase(4, |item| {
+            assert_eq!(item, 2, "the first of its share");
+            is_wanted.set(false);
+        });
+        is_wanted.set(true);
+        guest.run_phase(4, |_| panic!("a guest that has left does not come back"));
+        let mut done = Vec::new();
+        let mut member = phases.member(0, 2);
+        member.run_phase(4, |item| done.push(item));
+        member.run_phase(4, |item| done.push(10 + item));
+        assert_eq!(done, [0, 1, 3, 10, 11, 13, 12]);
     }
 }

@@ -6,6 +6,18 @@ use std::sync::{Condvar, Mutex, PoisonError};
 /// Turns of a waiting loop before a thread lets others run: the thread that it waits for may need the core.
 const SPINS_BEFORE_YIELD: u32 = 1_000;
 
+/// How a thread waits: turns of the waiting loop before it lets others run, and before it sleeps.
+struct Spins {
+    before_yield: u32,
+    before_park: u32,
+}
+
+/// Of a worker's own thread.
+const OWN: Spins = Spins { before_yield: SPINS_BEFORE_YIELD, before_park: SPINS_BEFORE_PARK };
+
+/// Of a guest on another worker's core: that worker may wake up at any moment.
+const GUEST: Spins = Spins { before_yield: 50, before_park: 2_000 };
+
 /// Turns of a waiting loop before a thread sleeps: some hundred microseconds, many times the cost of
 /// sleeping and waking.
 const SPINS_BEFORE_PARK: u32 = 20_000;
@@ -43,11 +55,28 @@ impl Signal {
 
     /// Returns once `is_reached` is true of the number.
     pub(crate) fn wait_until(&self, is_reached: impl Fn(u32) -> bool) {
-        for spin in 1..=SPINS_BEFORE_PARK {
+        self.wait(OWN, || true, is_reached);
+    }
+
+    /// Returns once `is_reached` is true of the number. The caller is a guest on another worker's core, which sleeps at once where `may_spin` says
+    /// no.
+    pub(crate) fn wait_as_guest(
+        &self,
+        may_spin: impl Fn() -> bool,
+        is_reached: impl Fn(u32) -> bool,
+    ) {
+        self.wait(GUEST, may_spin, is_reached);
+    }
+
+    fn wait(&self, spins: Spins, may_spin: impl Fn() -> bool, is_reached: impl Fn(u32) -> bool) {
+        for spin in 1..=spins.before_park {
             if is_reached(self.value()) {
                 return;
             }
-            if spin.is_multiple_of(SPINS_BEFORE_YIELD) {
+            if !may_spin() {
+                break;
+            }
+            if spin.is_multiple_of(spins.before_yield) {
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();

@@ -1,14 +1,16 @@
 //! Threads that start a job together.
 //!
 //! The thread that owns the group is its first member and takes part in every job. A thread that waits
-//! spins a little while, then sleeps.
+//! spins a little while, then sleeps. While other workers are idle, a group has guests: threads that it starts when it first borrows
+//! a core.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use batchmaker_executor::KERNEL_STACK_BYTES;
+use batchmaker_executor::{Borrowed, KERNEL_STACK_BYTES, SharedCores};
 
 use super::phases::{Member, Phases};
 use super::signal::Signal;
@@ -16,22 +18,55 @@ use super::signal::Signal;
 /// The work of a job, which every member runs.
 type Job<'a> = dyn Fn(&mut Member<'_>) + Sync + 'a;
 
-/// The threads of a worker: the one that owns this, and its helpers.
+/// The most guests of a group: small phases are not worth dividing among more.
+const GUESTS_MAX: usize = 15;
+
+/// The time for which cores must have been idle before guests run on them: a client takes less from a reply to its next request, whose
+/// worker would have to wait for a guest to leave.
+const IDLE_FOR: Duration = Duration::from_micros(100);
+
+/// The threads of a worker: the one that owns this, its helpers, and guests.
 pub(crate) struct ThreadGroup {
+    name: String,
     shared: Arc<Shared>,
+    /// Own helpers, then guests.
     helpers: Vec<JoinHandle<()>>,
+    /// Since when there were idle cores whenever some were wanted.
+    idle_since: Option<Instant>,
+}
+
+/// The members of a job, and the cores of other workers that guests run on, until this is dropped.
+pub(crate) struct Members<'a> {
+    count: usize,
+    borrowed: Option<Borrowed<'a>>,
+}
+
+impl Members<'_> {
+    /// The number of members.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
 }
 
 struct Shared {
-    /// Rises by 1 for each job, and when the group ends.
-    started: Signal,
+    /// For each helper, what rises by 1 for each of its jobs, and when the group ends.
+    started: Box<[Signal]>,
+    /// For each guest, whether it may begin the current job: one that comes late is not waited for.
+    invited: Box<[AtomicBool]>,
     /// Rises by 1 when a helper has ended a job.
     ended: Signal,
+    /// The guests that have left the current job.
+    left: AtomicUsize,
     is_stopping: AtomicBool,
-    /// The current job. Written while no helper runs one.
-    job: UnsafeCell<Option<*const Job<'static>>>,
+    /// The current job, and the number of its members. Written while no helper runs one.
+    job: UnsafeCell<Option<(*const Job<'static>, usize)>>,
     /// The division of the current job among members. Reset while no helper runs one.
     phases: Phases,
+    /// The number of members that are the worker's own, the owner included; others are guests.
+    own: usize,
+    cores: Arc<SharedCores>,
+    /// Puts the calling helper, of this number, on the cores that it may run on.
+    pin: Box<dyn Fn(usize) + Send + Sync>,
 }
 
 // SAFETY: `job` is written by the owner alone, while no helper is in a job, and published by the
@@ -41,70 +76,140 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl ThreadGroup {
-    /// A group of `threads` threads, the calling one included. Each helper calls `pin` with its number first.
-    pub(crate) fn new(
+    /// A group of `threads` threads, the calling one included, without guests, on any core.
+    pub(crate) fn new(name: &str, threads: usize) -> std::io::Result<Self> {
+        Self::of_worker(name, threads, Arc::new(SharedCores::new(1, threads)), |_| {})
+    }
+
+    /// The group of a worker that borrows from `cores`. Each helper, own or guest, calls `pin` with its number first.
+    pub(crate) fn of_worker(
         name: &str,
         threads: usize,
-        pin: impl Fn(usize) + Send + Clone + 'static,
+        cores: Arc<SharedCores>,
+        pin: impl Fn(usize) + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
+        let members_max = threads + cores.others().min(GUESTS_MAX);
         let shared = Arc::new(Shared {
-            started: Signal::default(),
+            started: (1..members_max).map(|_| Signal::default()).collect(),
+            invited: (threads..members_max).map(|_| AtomicBool::new(false)).collect(),
             ended: Signal::default(),
+            left: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
             job: UnsafeCell::new(None),
-            phases: Phases::new(threads),
+            phases: Phases::new(members_max),
+            own: threads,
+            cores,
+            pin: Box::new(pin),
         });
-        let mut group = Self { shared, helpers: Vec::new() };
-        for member in 1..threads {
-            let (shared, pin) = (group.shared.clone(), pin.clone());
-            let helper = std::thread::Builder::new()
-                .name(format!("{name}.{member}"))
-                .stack_size(KERNEL_STACK_BYTES);
-            group.helpers.push(helper.spawn(move || {
-                pin(member);
-                shared.help(member);
-            })?);
+        let name = name.to_owned();
+        let mut group = Self { name, shared, helpers: Vec::new(), idle_since: None };
+        for _ in 1..threads {
+            group.start_helper()?;
         }
         Ok(group)
     }
 
-    /// The number of members.
-    pub(crate) fn threads(&self) -> usize {
-        self.helpers.len() + 1
+    /// Starts the next helper.
+    fn start_helper(&mut self) -> std::io::Result<()> {
+        let (member, shared) = (self.helpers.len() + 1, self.shared.clone());
+        let thread = std::thread::Builder::new()
+            .name(format!("{}.{member}", self.name))
+            .stack_size(KERNEL_STACK_BYTES);
+        self.helpers.push(thread.spawn(move || {
+            (shared.pin)(member);
+            shared.help(member);
+        })?);
+        Ok(())
     }
 
-    /// Runs `job` on all members and returns when all have ended it.
+    /// The number of members that are the worker's own.
+    pub(crate) fn threads(&self) -> usize {
+        self.shared.own
+    }
+
+    /// The cores that guests run on.
+    pub(crate) fn cores(&self) -> Arc<SharedCores> {
+        self.shared.cores.clone()
+    }
+
+    /// The members for a job that is worth `worth` threads: the worker's own, and guests on cores that have been idle for a while.
+    pub(crate) fn members<'a>(&mut self, cores: &'a SharedCores, worth: usize) -> Members<'a> {
+        let own = self.own_members();
+        let guests_max = self.shared.started.len() + 1 - self.shared.own;
+        let wanted = worth.saturating_sub(self.shared.own).min(guests_max);
+        if wanted == 0 {
+            return own;
+        }
+        let borrowed = cores.borrow(wanted);
+        if borrowed.count() == 0 {
+            self.idle_since = None;
+            return own;
+        }
+        if self.idle_since.get_or_insert_with(Instant::now).elapsed() < IDLE_FOR {
+            return own;
+        }
+        let count = self.shared.own + borrowed.count();
+        while self.helpers.len() + 1 < count {
+            if self.start_helper().is_err() {
+                return own;
+            }
+        }
+        Members { count, borrowed: Some(borrowed) }
+    }
+
+    /// The worker's own members.
+    pub(crate) fn own_members<'a>(&self) -> Members<'a> {
+        Members { count: self.shared.own, borrowed: None }
+    }
+
+    /// Runs `job` on the worker's own members and returns when all have ended it.
     pub(crate) fn run(&mut self, job: &Job<'_>) {
-        if self.helpers.is_empty() {
+        self.run_on(&mut self.own_members(), job);
+    }
+
+    /// Runs `job` on `members`, and returns when all have ended it. Guests leave when their core's worker has work: all work of a job of
+    /// theirs is in phases.
+    pub(crate) fn run_on(&mut self, members: &mut Members<'_>, job: &Job<'_>) {
+        if members.count == 1 {
             return self.run_alone(job);
         }
-        let ended = self.shared.ended.value();
-        self.shared.phases.reset();
-        // SAFETY: no helper is in a job: the last `run` waited for them. The lifetime is erased;
+        let Members { count: members, borrowed } = members;
+        let members = *members;
+        let shared = &self.shared;
+        let ended = shared.ended.value();
+        shared.phases.reset();
+        // SAFETY: no helper is in a job: the last `run_on` waited for them. The lifetime is erased;
         // this call does not return, nor unwind, before they have ended the job.
         unsafe {
             let job: *const Job<'_> = job;
-            *self.shared.job.get() =
-                Some(std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job));
+            let job = std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job);
+            *shared.job.get() = Some((job, members));
         }
-        self.shared.started.add(1);
+        let guests = &shared.invited[..members - shared.own];
+        guests.iter().for_each(|invited| invited.store(true, Ordering::Release));
+        shared.started[..members - 1].iter().for_each(|started| started.add(1));
         let _guard = AbortOnPanic;
-        job(&mut self.shared.phases.member(0));
-        let helpers = self.helpers.len() as u32;
-        self.shared.ended.wait_until(|value| value == ended.wrapping_add(helpers));
+        job(&mut shared.phases.member(0, members));
+        let is_late = |invited: &&AtomicBool| invited.swap(false, Ordering::AcqRel);
+        let helpers = (members - 1 - guests.iter().filter(is_late).count()) as u32;
+        shared.ended.wait_until(|value| value == ended.wrapping_add(helpers));
+        let left = shared.left.swap(0, Ordering::Relaxed);
+        if let Some(borrowed) = borrowed.as_mut().filter(|_| left > 0) {
+            borrowed.forget(left);
+        }
     }
 
-    /// Runs `job` on the calling member only, which does the others' share of all phases as well.
+    /// Runs `job` on the calling member only, which does the share of the worker's others of all phases as well.
     pub(crate) fn run_alone(&mut self, job: &Job<'_>) {
         self.shared.phases.reset();
-        job(&mut self.shared.phases.member(0));
+        job(&mut self.shared.phases.member(0, self.shared.own));
     }
 }
 
 impl Drop for ThreadGroup {
     fn drop(&mut self) {
         self.shared.is_stopping.store(true, Ordering::SeqCst);
-        self.shared.started.add(1);
+        self.shared.started.iter().for_each(|started| started.add(1));
         for helper in self.helpers.drain(..) {
             let _ = helper.join();
         }
@@ -115,17 +220,36 @@ impl Shared {
     /// The loop of a helper: runs each job as member `member`, until the group ends.
     fn help(&self, member: usize) {
         let _guard = AbortOnPanic;
+        let stays = || self.cores.lends();
+        let is_own = member < self.own;
         let mut seen = 0;
         loop {
-            self.started.wait_until(|value| value != seen);
+            let started = &self.started[member - 1];
+            match is_own {
+                true => started.wait_until(|value| value != seen),
+                false => started.wait_as_guest(|| self.cores.has_unused(), |value| value != seen),
+            }
             if self.is_stopping.load(Ordering::SeqCst) {
                 return;
             }
-            seen = seen.wrapping_add(1);
-            // SAFETY: published before `started` was raised; the owner waits for `ended`
+            seen = started.value();
+            if !is_own && !self.invited[member - self.own].swap(false, Ordering::AcqRel) {
+                continue;
+            }
+            // SAFETY: published before `started` was raised, and before a guest was invited; the owner waits for `ended`
             // before it writes again or lets the job go.
-            let job = unsafe { &*(*self.job.get()).expect("a started job is there") };
-            job(&mut self.phases.member(member));
+            let (job, members) = unsafe { (*self.job.get()).expect("a started job is there") };
+            // SAFETY: likewise.
+            let job = unsafe { &*job };
+            let mut member = match is_own {
+                true => self.phases.member(member, members),
+                false => self.phases.guest(member, members, &stays),
+            };
+            job(&mut member);
+            if member.has_left() {
+                self.left.fetch_add(1, Ordering::Relaxed);
+                self.cores.give_one_back();
+            }
             self.ended.add(1);
         }
     }
@@ -147,12 +271,14 @@ impl Drop for AbortOnPanic {
 mod tests {
     use std::sync::atomic::AtomicU32;
 
+    use batchmaker_executor::ExecutorThreads;
+
     use super::*;
 
     #[test]
     fn every_item_is_done_once_and_phases_keep_their_order() {
         const PHASES: usize = 200;
-        let mut group = ThreadGroup::new("test", 3, |_| {}).unwrap();
+        let mut group = ThreadGroup::new("test", 3).unwrap();
         for items in [0, 1, 2, 7, 64] {
             let counts: Vec<AtomicU32> = (0..items).map(|_| AtomicU32::new(0)).collect();
             group.run(&|member| {
@@ -171,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_sleeping_group_wakes_up() {
-        let mut group = ThreadGroup::new("test", 2, |_| {}).unwrap();
+        let mut group = ThreadGroup::new("test", 2).unwrap();
         for _ in 0..3 {
             std::thread::sleep(std::time::Duration::from_millis(20));
             let members = AtomicU32::new(0);
@@ -180,5 +306,46 @@ mod tests {
             });
             assert_eq!(members.into_inner(), 0b11);
         }
+    }
+
+    /// Jobs whose guests stay, and jobs that they leave, as another worker has work again.
+    #[test]
+    fn guests_come_and_leave() {
+        const PHASES: usize = 50;
+        let cores = Arc::new(SharedCores::new(3, 1));
+        let mut group = ThreadGroup::of_worker("test", 1, cores.clone(), |_| {}).unwrap();
+        let other = ExecutorThreads::of_worker(1, cores.clone());
+        assert_eq!(group.members(&cores, 1).count(), 1, "one thread is enough");
+        assert_eq!(group.members(&cores, 3).count(), 1, "cores were not idle for long");
+        std::thread::sleep(2 * IDLE_FOR);
+        assert_eq!(group.members(&cores, 2).count(), 2);
+        for turn in 0..100 {
+            // The worker's own core, which the queue takes while a task runs.
+            let own = cores.borrow(1);
+            let counts: Vec<AtomicU32> = (0..8).map(|_| AtomicU32::new(0)).collect();
+            let mut members = group.members(&cores, 3);
+            assert_eq!(members.count(), 3);
+            let job = |member: &mut Member<'_>| {
+                let is_owner = member.number() == 0;
+                let mut in_use = None;
+                for phase in 0..PHASES {
+                    member.run_phase(counts.len(), |item| {
+                        counts[item].fetch_add(1, Ordering::Relaxed);
+                    });
+                    if is_owner && turn % 2 == 1 && phase == PHASES / 2 {
+                        in_use = Some(other.in_use());
+                    }
+                }
+                drop(in_use);
+            };
+            group.run_on(&mut members, &job);
+            drop((members, own));
+            assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) as usize == PHASES));
+            assert_eq!(cores.borrow(9).count(), 3, "all cores are given back");
+        }
+        let busy = [other.in_use(), other.in_use(), other.in_use()];
+        assert_eq!(group.members(&cores, 3).count(), 1, "all workers have work");
+        drop(busy);
+        assert_eq!(group.members(&cores, 3).count(), 1, "they had a moment ago");
     }
 }

@@ -52,10 +52,9 @@ impl MachineModel {
     /// # Errors
     /// If the machine lacks the instructions.
     pub fn measure(isa: Isa, threads: usize) -> Result<Self, KernelError> {
-        let mut group = ThreadGroup::new("machine", threads, |_| {})
-            .map_err(|_| KernelError::IsaUnavailable(isa))?;
-        let alone =
-            bandwidths(isa, &mut ThreadGroup::new("machine", 1, |_| {}).expect("this thread"));
+        let mut group =
+            ThreadGroup::new("machine", threads).map_err(|_| KernelError::IsaUnavailable(isa))?;
+        let alone = bandwidths(isa, &mut ThreadGroup::new("machine", 1).expect("this thread"));
         let together = if threads > 1 { bandwidths(isa, &mut group) } else { alone.clone() };
         let fork_ns = median_ns(|| {
             for _ in 0..TIMES {

@@ -78,11 +78,12 @@ impl Trial {
             split: configuration.strategy.split,
         };
         let group = &mut self.groups[configuration.threads - 1];
+        let mut members = group.own_members();
         let (start, mut least, mut runs) = (Instant::now(), f64::INFINITY, 0);
         while runs < 2 || start.elapsed() < at_least {
             // SAFETY: rows of the cell's lengths, of memory that is this trial's own; each step's
             // h_out is the next one's h_in.
-            let times = unsafe { job.run(group) };
+            let times = unsafe { job.run(group, &mut members) };
             least = least.min(f64::from(times.projecting_ns) + f64::from(times.stepping_ns));
             runs += 1;
         }
@@ -125,7 +126,7 @@ impl Trial {
     fn group(&mut self, threads: usize) -> std::io::Result<()> {
         while self.groups.len() < threads {
             let count = self.groups.len() + 1;
-            self.groups.push(ThreadGroup::new("trial", count, |_| {})?);
+            self.groups.push(ThreadGroup::new("trial", count)?);
         }
         Ok(())
     }

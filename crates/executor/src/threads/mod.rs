@@ -13,7 +13,7 @@ use rten::ThreadPool;
 
 use crate::error::ExecutorError;
 use crate::threads::attends::is_attending;
-pub use crate::threads::shared_cores::{Borrowed, SharedCores};
+pub use crate::threads::shared_cores::{Borrowed, InUse, SharedCores};
 pub use crate::threads::stack::KERNEL_STACK_BYTES;
 
 /// Parts that work is divided into for each thread that shares it: a thread that comes late takes fewer.
@@ -56,19 +56,17 @@ impl ExecutorThreads {
     }
 
     /// Uses the worker's own cores, until the result is dropped: nobody is to borrow them.
-    pub fn in_use(&self) -> Borrowed<'_> {
-        let count = self.count as isize;
-        self.cores.idle.fetch_sub(count, Ordering::Relaxed);
-        Borrowed { idle: &self.cores.idle, count }
+    pub fn in_use(&self) -> InUse<'_> {
+        self.cores.take(self.count)
     }
 
     /// Takes the cores of all other workers, if there are some and all are idle, or will be within `patience`.
     pub(crate) fn borrow_all(&self, patience: Duration) -> Option<Borrowed<'_>> {
-        let others = self.cores.helpers.as_ref()?.current_num_threads();
+        let others = Some(self.cores.others()).filter(|&others| others > 0)?;
         let start = Instant::now();
         loop {
             let borrowed = self.cores.borrow(others);
-            if borrowed.count as usize == others {
+            if borrowed.count() == others {
                 return Some(borrowed);
             }
             drop(borrowed);
@@ -114,7 +112,7 @@ impl ExecutorThreads {
             Some(_) if attending > 0 => (None, attending.min(worth - own)),
             Some(_) => {
                 let borrowed = self.cores.borrow(worth - own);
-                let count = borrowed.count as usize;
+                let count = borrowed.count();
                 (Some(borrowed), count)
             }
         };
@@ -148,7 +146,7 @@ impl ExecutorThreads {
             Some(pool) if helping > 0 => pool.in_place_scope(|scope| {
                 for _ in 0..helping {
                     // Where its worker has work again, a helper leaves the rest to others.
-                    scope.spawn(|_| work(&|| self.cores.idle.load(Ordering::Relaxed) >= 0));
+                    scope.spawn(|_| work(&|| self.cores.lends()));
                 }
                 on_own();
             }),

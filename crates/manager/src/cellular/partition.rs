@@ -118,7 +118,33 @@ pub(super) fn partition(
         subgraphs,
         ..Request::default()
     };
-    pool.requests.insert(id, request);
+    let borrows_cores = borrows_cores(pool, graph);
+    pool.requests.insert(id, request, borrows_cores);
+}
+
+/// Whether batches of a cell of `graph` take the cores of idle workers too, and none of its chains could run beside another: each depends on
+/// the one before.
+fn borrows_cores(pool: &SubgraphPool, graph: &CellGraph) -> bool {
+    let borrows = |run: &Run| pool.queues[run.cell_type].config.borrows_cores;
+    if !graph.runs().iter().any(borrows) {
+        return false;
+    }
+    // For each run, the most chains up to it that depend on each other.
+    let mut depths: Vec<usize> = Vec::with_capacity(graph.runs().len());
+    let mut chains = 0;
+    for run in graph.runs() {
+        let producers = run.edges.iter().map(|edge| depths[edge.producer.index()]);
+        let mut depth = producers.max().unwrap_or(0);
+        if run.kind == RunKind::Chain {
+            if depth < chains {
+                return false;
+            }
+            depth += 1;
+            chains += 1;
+        }
+        depths.push(depth);
+    }
+    true
 }
 
 /// The number of rows that the one node of `run` reads or writes together; 1 of any other run.

@@ -33,6 +33,8 @@ pub(super) struct RequestTable {
     live_requests: usize,
     /// The live requests that can fill a batch by themselves.
     live_batch_fillers: usize,
+    /// Whether there is one live request, which has been alone since it arrived and borrows cores.
+    has_lone_borrower: bool,
     /// What takes long to free.
     pub(super) discarded: Discarded,
 }
@@ -100,6 +102,7 @@ impl RequestTable {
             arrivals: 0,
             live_requests: 0,
             live_batch_fillers: 0,
+            has_lone_borrower: false,
             discarded: Discarded::default(),
         }
     }
@@ -120,14 +123,16 @@ impl RequestTable {
         (arrival, std::mem::take(&mut self.requests[id.index as usize].subgraphs))
     }
 
-    /// Takes a request that arrived into the table.
+    /// Takes a request that arrived into the table. `borrows_cores` says whether a batch of one of its cells takes the cores of idle workers
+    /// too.
     ///
     /// # Panics
     /// If another request has the position of `id`.
-    pub(super) fn insert(&mut self, id: RequestId, arrived: Request) {
+    pub(super) fn insert(&mut self, id: RequestId, arrived: Request, borrows_cores: bool) {
         let request = &mut self.requests[id.index as usize];
         assert!(!request.is_live, "{id:?} arrived while its position was in use");
         *request = arrived;
+        self.has_lone_borrower = borrows_cores && self.live_requests == 0;
         self.live_requests += 1;
         self.live_batch_fillers += usize::from(request.fills_batches);
     }
@@ -142,6 +147,7 @@ impl RequestTable {
         if let Some(decisions) = request.decisions.take() {
             self.discarded.add_graph(decisions.into_graph());
         }
+        self.has_lone_borrower = false;
         self.live_requests -= 1;
         self.live_batch_fillers -= usize::from(request.fills_batches);
         request
@@ -150,6 +156,12 @@ impl RequestTable {
     /// The number of requests that have arrived and not ended.
     pub(super) fn live_requests(&self) -> usize {
         self.live_requests
+    }
+
+    /// Whether there is one live request, which has been alone since it arrived, and a batch of one of its cells takes the cores of idle
+    /// workers too.
+    pub(super) fn has_lone_borrower(&self) -> bool {
+        self.has_lone_borrower
     }
 
     /// Whether a large request that can fill a batch by itself has arrived and not ended.

@@ -223,7 +223,7 @@ impl Scheduler {
         state.note_request(pool.now_ns);
         let round = match self.take_round(pool, worker) {
             Some(round) => round,
-            None if self.may_open_round(worker) => self.schedule(pool, worker)?,
+            None if self.may_open_round(pool, worker) => self.schedule(pool, worker)?,
             None => return None,
         };
         self.batch(pool, round, worker)
@@ -250,7 +250,8 @@ impl Scheduler {
     /// Whether [`next_task`](Self::next_task), called now, would give `worker` a task.
     pub(super) fn has_work_for(&self, pool: &SubgraphPool, worker: WorkerId) -> bool {
         let is_ready = |ct: CellTypeId| pool.readiness().ready_nodes(ct, worker) > 0;
-        let may_begin = || self.may_open_round(worker) && pool.queues.cell_types().any(is_ready);
+        let may_begin =
+            || self.may_open_round(pool, worker) && pool.queues.cell_types().any(is_ready);
         self.has_rest_of_round(pool, worker) || (!self.worker(worker).is_down && may_begin())
     }
 
@@ -261,8 +262,15 @@ impl Scheduler {
         !state.is_down && state.round.as_ref().is_some_and(goes_on)
     }
 
-    /// Whether so few of the worker's tasks are unfinished that it may be given another round.
-    fn may_open_round(&self, worker: WorkerId) -> bool {
-        self.worker(worker).in_flight().len() <= self.lookahead
+    /// Whether so few of the worker's tasks are unfinished that it may be given another round, and it does not lend its cores.
+    fn may_open_round(&self, pool: &SubgraphPool, worker: WorkerId) -> bool {
+        self.worker(worker).in_flight().len() <= self.lookahead && !self.lends_cores(pool, worker)
+    }
+
+    /// Whether the one request that there is takes the worker's cores too, and runs elsewhere.
+    fn lends_cores(&self, pool: &SubgraphPool, worker: WorkerId) -> bool {
+        let others = || pool.requests.workers().filter(|&other| other != worker);
+        pool.requests.has_lone_borrower()
+            && others().any(|other| !self.worker(other).in_flight().is_empty())
     }
 }

@@ -1,0 +1,96 @@
+//! Workers lend their cores to a request that is alone: it runs on one worker at a time.
+
+mod common;
+
+use batchmaker_graph::{
+    CellGraph, CellGraphBuilder, CellTypeId, ElementType, RowSpec, Rows, TaskId, WorkerId,
+};
+use batchmaker_manager::{Config, Event, Manager};
+
+use common::{arrive, config, stack};
+
+const FIRST: WorkerId = WorkerId(0);
+const SECOND: WorkerId = WorkerId(1);
+
+/// Two workers, a batch a round, cells of which a batch takes the cores of both.
+fn borrowing(cell_types: usize) -> Config {
+    let mut config = config(&vec![8; cell_types], 2, 1);
+    config.cell_types.iter_mut().for_each(|cell| cell.borrows_cores = true);
+    config
+}
+
+/// All that `worker` is given now: a cell type for each task.
+fn ask(manager: &mut Manager, worker: WorkerId) -> Vec<u32> {
+    let has_work = manager.has_work_for(worker);
+    let tasks: Vec<u32> =
+        std::iter::from_fn(|| manager.next_task(worker)).map(|task| task.cell_type.0).collect();
+    assert_eq!(has_work, !tasks.is_empty(), "{worker} is promised what it is given");
+    tasks
+}
+
+fn complete(manager: &mut Manager, worker: WorkerId, task: u64) {
+    manager.handle(0, Event::Complete { worker, task: TaskId(task) });
+}
+
+#[test]
+fn a_request_that_is_alone_runs_on_one_worker() {
+    for borrows_cores in [false, true] {
+        let mut config = borrowing(2);
+        config.cell_types.iter_mut().for_each(|cell| cell.borrows_cores = borrows_cores);
+        let mut manager = Manager::new(config);
+        manager.handle(0, arrive(0, stack(2, 4, false)));
+        assert_eq!(ask(&mut manager, FIRST), [0]);
+        complete(&mut manager, FIRST, 1);
+        assert_eq!(ask(&mut manager, FIRST), [1], "the second layer's first step");
+        let next_of_first_layer: &[u32] = if borrows_cores { &[] } else { &[0] };
+        assert_eq!(ask(&mut manager, SECOND), next_of_first_layer);
+    }
+}
+
+#[test]
+fn the_other_worker_takes_over_where_the_first_has_nothing_in_flight() {
+    let mut manager = Manager::new(borrowing(1));
+    manager.handle(0, arrive(0, stack(1, 4, false)));
+    assert_eq!(ask(&mut manager, FIRST), [0]);
+    assert_eq!(ask(&mut manager, SECOND), [0; 0]);
+    complete(&mut manager, FIRST, 1);
+    assert_eq!(ask(&mut manager, SECOND), [0]);
+    assert_eq!(ask(&mut manager, FIRST), [0; 0]);
+}
+
+#[test]
+fn a_second_request_finds_the_other_worker() {
+    let mut manager = Manager::new(borrowing(2));
+    manager.handle(0, arrive(0, stack(2, 4, false)));
+    assert_eq!(ask(&mut manager, FIRST), [0]);
+    manager.handle(0, arrive(1, stack(2, 2, false)));
+    assert_eq!(ask(&mut manager, SECOND), [0]);
+    complete(&mut manager, FIRST, 1);
+    assert_eq!(ask(&mut manager, FIRST), [1], "the first request's second layer");
+    // The one that is left was not alone when it arrived: its layers run on both workers.
+    manager.handle(0, Event::Cancel { request: common::request(0) });
+    complete(&mut manager, FIRST, 2);
+    complete(&mut manager, SECOND, 1);
+    assert_eq!(manager.requests(), 1);
+    assert_eq!(ask(&mut manager, FIRST), [1]);
+    assert_eq!(ask(&mut manager, SECOND), [0]);
+}
+
+#[test]
+fn chains_that_can_run_beside_each_other_do() {
+    let mut manager = Manager::new(borrowing(2));
+    manager.handle(0, arrive(0, two_directions(4)));
+    let [first, second] = [FIRST, SECOND].map(|worker| ask(&mut manager, worker));
+    assert_eq!([first, second].concat(), [1, 0]);
+}
+
+/// Two chains over one input, as of both directions of a bidirectional layer.
+fn two_directions(length: u32) -> CellGraph {
+    let row = || RowSpec::new(ElementType::F32, [1]);
+    let mut graph = CellGraphBuilder::new();
+    let x = graph.input(row(), length);
+    for cell in 0..2 {
+        graph.chain(CellTypeId(cell), length, vec![Rows::all(x)], vec![None, None], Vec::new());
+    }
+    graph.finish().unwrap()
+}
