@@ -265,6 +265,10 @@ impl Config {
     /// The default of `max_tasks_to_submit` (section 4.3 of the paper).
     pub const MAX_TASKS_TO_SUBMIT: u32 = 5;
 
+    /// As many times as many batches of a request that is alone and borrows cores ([`CellTypeConfig::borrows_cores`]) form a round. Whoever
+    /// arrives meanwhile waits for none of them: an idle worker has its cores back at once.
+    pub const ROUNDS_AT_ONCE_ALONE: u32 = 4;
+
     /// Rosters over shared memory, batches of any size up to each type's limit, no lookahead.
     pub fn new(registry: &CellRegistry, workers: u16) -> Self {
         let cell_types = registry.cell_types().iter().map(|cell_type| {

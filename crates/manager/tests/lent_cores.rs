@@ -3,7 +3,8 @@
 mod common;
 
 use batchmaker_graph::{
-    CellGraph, CellGraphBuilder, CellTypeId, ElementType, RowSpec, Rows, TaskId, WorkerId,
+    BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, ElementType, RowSpec, Rows, TaskId, Work,
+    WorkerId,
 };
 use batchmaker_manager::{Config, Event, Manager};
 
@@ -12,7 +13,7 @@ use common::{arrive, config, stack};
 const FIRST: WorkerId = WorkerId(0);
 const SECOND: WorkerId = WorkerId(1);
 
-/// Two workers, a batch a round, cells of which a batch takes the cores of both.
+/// Two workers, a batch a round or four of a request that is alone, cells of which a batch takes the cores of both.
 fn borrowing(cell_types: usize) -> Config {
     let mut config = config(&vec![8; cell_types], 2, 1);
     config.cell_types.iter_mut().for_each(|cell| cell.borrows_cores = true);
@@ -21,11 +22,21 @@ fn borrowing(cell_types: usize) -> Config {
 
 /// All that `worker` is given now: a cell type for each task.
 fn ask(manager: &mut Manager, worker: WorkerId) -> Vec<u32> {
+    tasks(manager, worker).iter().map(|task| task.cell_type.0).collect()
+}
+
+fn tasks(manager: &mut Manager, worker: WorkerId) -> Vec<BatchedTask> {
     let has_work = manager.has_work_for(worker);
-    let tasks: Vec<u32> =
-        std::iter::from_fn(|| manager.next_task(worker)).map(|task| task.cell_type.0).collect();
+    let tasks: Vec<BatchedTask> = std::iter::from_fn(|| manager.next_task(worker)).collect();
     assert_eq!(has_work, !tasks.is_empty(), "{worker} is promised what it is given");
     tasks
+}
+
+fn steps(task: &BatchedTask) -> u32 {
+    match task.work {
+        Work::Roster { steps, .. } => steps,
+        _ => panic!("{task:?} has no roster"),
+    }
 }
 
 fn complete(manager: &mut Manager, worker: WorkerId, task: u64) {
@@ -38,19 +49,30 @@ fn a_request_that_is_alone_runs_on_one_worker() {
         let mut config = borrowing(2);
         config.cell_types.iter_mut().for_each(|cell| cell.borrows_cores = borrows_cores);
         let mut manager = Manager::new(config);
-        manager.handle(0, arrive(0, stack(2, 4, false)));
+        manager.handle(0, arrive(0, stack(2, 9, false)));
         assert_eq!(ask(&mut manager, FIRST), [0]);
         complete(&mut manager, FIRST, 1);
-        assert_eq!(ask(&mut manager, FIRST), [1], "the second layer's first step");
+        assert_eq!(ask(&mut manager, FIRST), [1], "the second layer's first steps");
         let next_of_first_layer: &[u32] = if borrows_cores { &[] } else { &[0] };
         assert_eq!(ask(&mut manager, SECOND), next_of_first_layer);
     }
 }
 
 #[test]
+fn rounds_of_a_request_that_is_alone_are_longer() {
+    let mut manager = Manager::new(borrowing(1));
+    manager.handle(0, arrive(0, stack(1, 9, false)));
+    assert_eq!(tasks(&mut manager, FIRST).iter().map(steps).collect::<Vec<_>>(), [4]);
+    manager.handle(0, arrive(1, stack(1, 9, false)));
+    assert_eq!(tasks(&mut manager, SECOND).iter().map(steps).collect::<Vec<_>>(), [1]);
+    complete(&mut manager, FIRST, 1);
+    assert_eq!(tasks(&mut manager, FIRST).iter().map(steps).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
 fn the_other_worker_takes_over_where_the_first_has_nothing_in_flight() {
     let mut manager = Manager::new(borrowing(1));
-    manager.handle(0, arrive(0, stack(1, 4, false)));
+    manager.handle(0, arrive(0, stack(1, 9, false)));
     assert_eq!(ask(&mut manager, FIRST), [0]);
     assert_eq!(ask(&mut manager, SECOND), [0; 0]);
     complete(&mut manager, FIRST, 1);
@@ -61,7 +83,7 @@ fn the_other_worker_takes_over_where_the_first_has_nothing_in_flight() {
 #[test]
 fn a_second_request_finds_the_other_worker() {
     let mut manager = Manager::new(borrowing(2));
-    manager.handle(0, arrive(0, stack(2, 4, false)));
+    manager.handle(0, arrive(0, stack(2, 9, false)));
     assert_eq!(ask(&mut manager, FIRST), [0]);
     manager.handle(0, arrive(1, stack(2, 2, false)));
     assert_eq!(ask(&mut manager, SECOND), [0]);

@@ -130,9 +130,14 @@ impl Scheduler {
             && pool.readiness().ready_nodes(round.cell_type, worker) >= u64::from(least)
     }
 
-    /// `MaxTasksToSubmit`, or less where the submission window of the cell type is smaller.
+    /// `MaxTasksToSubmit`, or more for a request that is alone and takes the cores of idle workers too, or less where the submission window of
+    /// the cell type is smaller.
     fn tasks_to_submit(&self, pool: &SubgraphPool, cell_type: CellTypeId) -> u32 {
-        self.max_tasks_to_submit.min(pool.queues[cell_type].window.steps())
+        let most = match pool.requests.has_lone_borrower() {
+            true => self.max_tasks_to_submit.saturating_mul(Config::ROUNDS_AT_ONCE_ALONE),
+            false => self.max_tasks_to_submit,
+        };
+        most.min(pool.queues[cell_type].window.steps())
     }
 
     /// `ct.NumRunningTasks() = 0` (line 7), of tasks on other workers: those of `worker` itself will

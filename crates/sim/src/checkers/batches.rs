@@ -74,7 +74,7 @@ impl Batches {
     ) -> Result<(), String> {
         let rows: u32 = nodes.iter().map(|part| part.count).sum();
         if self.has_rounds {
-            self.check_round(worker, cell_type, rows)?;
+            self.check_round(ledger, worker, cell_type, rows)?;
             if rows == 0 || nodes.iter().any(|part| part.count == 0) {
                 return Err(format!("an empty batch of {cell_type}: {nodes:?}"));
             }
@@ -98,6 +98,7 @@ impl Batches {
 
     fn check_round(
         &mut self,
+        ledger: &Ledger,
         worker: usize,
         cell_type: CellTypeId,
         rows: u32,
@@ -108,7 +109,11 @@ impl Batches {
         if round_type != cell_type {
             return Err(format!("a batch of {cell_type} in a round of {round_type}"));
         }
-        if before + 1 > self.max_tasks_to_submit {
+        let most = match ledger.may_have_lone_borrower() {
+            true => Config::ROUNDS_AT_ONCE_ALONE * self.max_tasks_to_submit,
+            false => self.max_tasks_to_submit,
+        };
+        if before + 1 > most {
             return Err(format!("{} batches in a round", before + 1));
         }
         let least = self.sizes[cell_type.index()].min;

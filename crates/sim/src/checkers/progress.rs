@@ -1,7 +1,7 @@
 //! No worker that is up, with no more tasks unfinished than it may have when it is given a round, is
 //! refused work while a node is ready for it, unless it lends its cores to the one request that there is.
 
-use batchmaker_graph::{ModelId, WorkerId};
+use batchmaker_graph::WorkerId;
 use batchmaker_manager::Config;
 
 use crate::checkers::checker::Checker;
@@ -10,31 +10,18 @@ use crate::observation::Observation;
 
 pub(crate) struct Progress {
     lookahead: usize,
-    /// By cell type.
-    borrows_cores: Vec<bool>,
-    /// The models whose policy does not let workers lend their cores.
-    staged_models: Vec<ModelId>,
 }
 
 impl Progress {
     pub(crate) fn new(config: &Config) -> Self {
-        Self {
-            lookahead: config.lookahead as usize,
-            borrows_cores: config.cell_types.iter().map(|cell| cell.borrows_cores).collect(),
-            staged_models: config.staged_models.iter().map(|staged| staged.model).collect(),
-        }
+        Self { lookahead: config.lookahead as usize }
     }
 
-    /// Whether `worker` may lend its cores: a single request has started, which has cells that borrow them, and it runs elsewhere.
-    fn may_lend(&self, ledger: &Ledger, worker: WorkerId) -> bool {
-        let mut started = ledger.requests.values().filter(|request| {
-            !request.is_waiting() && !self.staged_models.contains(&request.model)
-        });
-        let (Some(request), None) = (started.next(), started.next()) else { return false };
+    /// Whether `worker` may lend its cores to the one request that there is, which runs elsewhere.
+    fn may_lend(ledger: &Ledger, worker: WorkerId) -> bool {
         let mut workers = (0..).map(WorkerId).zip(&ledger.workers);
         let is_elsewhere = workers.any(|(id, other)| id != worker && !other.tasks.is_empty());
-        let mut runs = request.graph.runs().iter();
-        is_elsewhere && runs.any(|run| self.borrows_cores[run.cell_type.index()])
+        is_elsewhere && ledger.may_have_lone_borrower()
     }
 }
 
@@ -50,7 +37,7 @@ impl Checker for Progress {
                 if state.is_down || state.tasks.len() > self.lookahead {
                     return Ok(());
                 }
-                if self.may_lend(ledger, worker) {
+                if Self::may_lend(ledger, worker) {
                     return Ok(());
                 }
                 for (place, &id) in ledger.open.iter().flatten() {
@@ -101,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_worker_with_few_tasks_is_not_refused() {
-        let mut harness = Harness::new(Progress { lookahead: 1, ..progress() });
+        let mut harness = Harness::new(Progress { lookahead: 1 });
         harness.arrive(0, TWO_LAYERS);
         harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
         assert!(harness.refuse(0).is_err(), "the next node is ready for it");
@@ -112,9 +99,9 @@ mod tests {
 
     #[test]
     fn a_worker_lends_its_cores_to_a_request_that_is_alone() {
-        let mut progress = progress();
-        progress.borrows_cores.fill(true);
-        let mut harness = Harness::new(progress);
+        let mut config = harness::config();
+        config.cell_types[0].borrows_cores = true;
+        let mut harness = Harness::of(&config, Progress::new(&config));
         harness.arrive(0, TWO_LAYERS);
         assert!(harness.refuse(1).is_err(), "it does not run yet");
         harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
