@@ -13,7 +13,7 @@ use batchmaker_graph::{
 };
 
 const INPUT: usize = 24;
-/// Enough for three cores.
+/// Enough for two cores and more.
 const HIDDEN: usize = 240;
 const STEPS: u32 = 300;
 const STEPS_A_TASK: u32 = 5;

@@ -26,8 +26,8 @@ use crate::threads::thread_group::ThreadGroup;
 /// Multiply-adds of a step above which running it on one thread is not tried.
 const WORTH_ALL_THREADS: usize = 4_000_000;
 
-/// Multiply-adds of a step from which on it is worth a core of another worker, which is idle: some microseconds.
-const WORTH_A_GUEST: usize = 50_000;
+/// Multiply-adds of a step for each core of other workers, which are idle, that it is worth: some microseconds.
+const WORTH_A_GUEST: usize = 100_000;
 
 /// The most steps whose rows are listed together.
 const STEPS_AT_ONCE_MAX: u32 = 64;
@@ -81,7 +81,7 @@ impl RecurrentChains {
 
     /// The most threads that a step of `rows` rows is worth, while other workers are idle.
     pub(crate) fn worth(&self, rows: usize) -> usize {
-        rows * self.inputs.cell().step_macs() / WORTH_A_GUEST
+        1 + rows * self.inputs.cell().step_macs() / WORTH_A_GUEST
     }
 
     /// The bytes that a slot takes.
