@@ -67,6 +67,12 @@ impl CpuDevice {
         })
     }
 
+    /// See [`Materialized::workers_of_a_row`].
+    fn workers_of_a_row(&self, cell: &MaterializedCell) -> u32 {
+        let workers = cell.worth_of_a_row().div_ceil(self.config.threads_per_worker);
+        workers.clamp(1, self.config.workers.max(1)) as u32
+    }
+
     fn measuring(&self) -> MutexGuard<'_, Measuring> {
         self.measuring.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -86,8 +92,7 @@ impl Device for CpuDevice {
             runner: runner(&cell.cell.body),
             rows_max: None,
             slot_bytes: known.slot_bytes(),
-            borrows_cores: self.cores.others() > 0
-                && known.worth_of_a_row() > self.config.threads_per_worker,
+            workers_of_a_row: self.workers_of_a_row(known),
         };
         let _one = self.materializing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = self.state.retain(id, cell.identity) {

@@ -104,6 +104,7 @@ impl CpuQueue {
         let memory_of = |request| state.memory(request);
         let token_ids = state.token_ids();
         let _in_use = program_threads.in_use();
+        group.begin_task();
         let mut resources = WorkerResources {
             threads: program_threads,
             group,

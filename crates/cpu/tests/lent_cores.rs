@@ -84,7 +84,7 @@ fn cores_of_others_change_no_bit() {
             let config = CpuConfig { workers, ..CpuConfig::default() };
             let device = Arc::new(CpuDevice::new(config).unwrap());
             let materialized = device.materialize(CELL, &cell).unwrap();
-            assert_eq!(materialized.borrows_cores, workers > 1);
+            assert_eq!(materialized.workers_of_a_row > 1, workers > 1);
             device
         };
         let one = of_workers(1);

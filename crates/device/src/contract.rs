@@ -93,9 +93,9 @@ pub struct Materialized {
     pub rows_max: Option<u32>,
     /// The bytes that the states of a chain take in their slot; 0 of cells without states.
     pub slot_bytes: usize,
-    /// Whether a batch of a single row takes the cores of idle workers too. A request that has such cells runs on one worker at a time
-    /// while it has been the only one since it arrived.
-    pub borrows_cores: bool,
+    /// The number of workers whose cores a batch of a single row takes while all others are idle, its own included. Where it is more than
+    /// 1, a request that is alone may run on one worker at a time.
+    pub workers_of_a_row: u32,
 }
 
 /// The states that a chunk of a session left in slots. When it is dropped, the device may free their memory.

@@ -48,6 +48,8 @@ pub(crate) fn manager_config(
         state_placement: capabilities.placement,
         ..Config::new(registry, workers)
     };
+    // Models in stages have the workers to themselves between rounds of the others.
+    let has_cores_to_lend = manager.staged_models.is_empty();
     let mut slot_bytes = Vec::new();
     for (id, cell) in (0..).zip(registry.cell_types()) {
         let materialized = device.materialize(CellTypeId(id), cell);
@@ -64,7 +66,9 @@ pub(crate) fn manager_config(
             of_manager.batch_sizes = of_manager.batch_sizes.with_max(max);
         }
         (of_manager.rows_max, of_manager.slots_max) = (rows_max, capabilities.slots_max);
-        of_manager.borrows_cores = materialized.borrows_cores;
+        if has_cores_to_lend {
+            of_manager.workers_of_a_row = materialized.workers_of_a_row;
+        }
     }
     Ok((manager, slot_bytes))
 }

@@ -81,7 +81,5 @@ pub use onnx_runtime::{OnnxRuntime, OnnxRuntimeError};
 pub use operator_times::{OperatorTime, OperatorTimer};
 pub use row_program::RowProgram;
 pub use sequence_program::{SequenceBatch, SequenceProgram};
-pub use threads::{
-    Borrowed, ExecutorHost, ExecutorThreads, InUse, KERNEL_STACK_BYTES, SharedCores,
-};
+pub use threads::{ExecutorHost, ExecutorThreads, InUse, KERNEL_STACK_BYTES, Lent, SharedCores};
 pub use working_bytes::BATCH_BYTES_MAX;

@@ -46,10 +46,11 @@ pub struct CellTypeConfig {
     /// Sessions keep their slots from chunk to chunk: while they have all of them, others wait.
     /// Bounds are for [`Policy::Cellular`] alone: a closed batch takes all its slots at once.
     pub slots_max: Option<u32>,
-    /// Whether a batch of a single row takes the cores of idle workers too. A request that has such cells runs on one worker at a time
-    /// while it has been the only one since it arrived: two of its batches at a time, a core each, would take longer than one after the other on all.
-    /// This is for [`Policy::Cellular`] alone.
-    pub borrows_cores: bool,
+    /// The number of workers whose cores a batch of a single row takes while all others are idle, its own included; 1: it takes no others.
+    /// A request of such cells whose chains follow each other, and are more than these workers at most where workers are more, runs on one worker
+    /// at a time while it has been alone since it arrived: two of its batches at a time, a core each, would take longer than one after the other
+    /// on all. This is for [`Policy::Cellular`] alone, where no model runs in stages.
+    pub workers_of_a_row: u32,
     /// Its priority in each model that uses it.
     pub priorities: Vec<ModelPriority>,
 }
@@ -61,7 +62,7 @@ impl CellTypeConfig {
             batch_sizes: BatchSizes::up_to(rows),
             rows_max: None,
             slots_max: None,
-            borrows_cores: false,
+            workers_of_a_row: 1,
             priorities,
         }
     }
@@ -265,8 +266,8 @@ impl Config {
     /// The default of `max_tasks_to_submit` (section 4.3 of the paper).
     pub const MAX_TASKS_TO_SUBMIT: u32 = 5;
 
-    /// As many times as many batches of a request that is alone and borrows cores ([`CellTypeConfig::borrows_cores`]) form a round. Whoever
-    /// arrives meanwhile waits for none of them: an idle worker has its cores back at once.
+    /// As many times as many batches of a cell that takes the cores of all workers ([`CellTypeConfig::workers_of_a_row`]) form a round, of a
+    /// request that is alone. Whoever arrives meanwhile finds an idle worker, which has its cores back at once.
     pub const ROUNDS_AT_ONCE_ALONE: u32 = 4;
 
     /// Rosters over shared memory, batches of any size up to each type's limit, no lookahead.

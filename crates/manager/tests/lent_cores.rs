@@ -16,7 +16,7 @@ const SECOND: WorkerId = WorkerId(1);
 /// Two workers, a batch a round or four of a request that is alone, cells of which a batch takes the cores of both.
 fn borrowing(cell_types: usize) -> Config {
     let mut config = config(&vec![8; cell_types], 2, 1);
-    config.cell_types.iter_mut().for_each(|cell| cell.borrows_cores = true);
+    config.cell_types.iter_mut().for_each(|cell| cell.workers_of_a_row = 2);
     config
 }
 
@@ -45,15 +45,15 @@ fn complete(manager: &mut Manager, worker: WorkerId, task: u64) {
 
 #[test]
 fn a_request_that_is_alone_runs_on_one_worker() {
-    for borrows_cores in [false, true] {
+    for workers_of_a_row in [1, 2] {
         let mut config = borrowing(2);
-        config.cell_types.iter_mut().for_each(|cell| cell.borrows_cores = borrows_cores);
+        config.cell_types.iter_mut().for_each(|cell| cell.workers_of_a_row = workers_of_a_row);
         let mut manager = Manager::new(config);
         manager.handle(0, arrive(0, stack(2, 9, false)));
         assert_eq!(ask(&mut manager, FIRST), [0]);
         complete(&mut manager, FIRST, 1);
         assert_eq!(ask(&mut manager, FIRST), [1], "the second layer's first steps");
-        let next_of_first_layer: &[u32] = if borrows_cores { &[] } else { &[0] };
+        let next_of_first_layer: &[u32] = if workers_of_a_row > 1 { &[] } else { &[0] };
         assert_eq!(ask(&mut manager, SECOND), next_of_first_layer);
     }
 }
@@ -94,6 +94,18 @@ fn a_second_request_finds_the_other_worker() {
     complete(&mut manager, FIRST, 2);
     complete(&mut manager, SECOND, 1);
     assert_eq!(manager.requests(), 1);
+    assert_eq!(ask(&mut manager, FIRST), [1]);
+    assert_eq!(ask(&mut manager, SECOND), [0]);
+}
+
+#[test]
+fn more_chains_than_a_row_takes_workers_run_side_by_side() {
+    let mut config = borrowing(4);
+    config.workers = 3;
+    let mut manager = Manager::new(config);
+    manager.handle(0, arrive(0, stack(4, 9, false)));
+    assert_eq!(ask(&mut manager, FIRST), [0]);
+    complete(&mut manager, FIRST, 1);
     assert_eq!(ask(&mut manager, FIRST), [1]);
     assert_eq!(ask(&mut manager, SECOND), [0]);
 }

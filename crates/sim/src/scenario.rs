@@ -491,9 +491,11 @@ fn bound(manager: &mut Config, cells: &[CellShape], sessions: &[SessionPlan], rn
             config.slots_max = Some(least.max(rng.log_within(1..=64) as u32));
         }
     }
-    let borrow = rng.chance(35);
+    let borrow = rng.chance(35) && manager.staged_models.is_empty();
     for (cell, config) in cells.iter().zip(&mut manager.cell_types) {
-        config.borrows_cores = borrow && rng.chance(60) && cell.kind == RunKind::Chain;
+        if borrow && rng.chance(60) && cell.kind == RunKind::Chain {
+            config.workers_of_a_row = rng.within(1..=4) as u32;
+        }
     }
 }
 

@@ -136,12 +136,7 @@ impl Device for SimulatedDevice {
     fn materialize(&self, id: CellTypeId, cell: &CellType) -> Result<Materialized, DeviceError> {
         let runner = self.core().virtual_device.arithmetic_mut().add(id, cell)?;
         let slot_bytes = cell.cell.state_bytes();
-        Ok(Materialized {
-            runner,
-            rows_max: self.config.rows_max,
-            slot_bytes,
-            borrows_cores: false,
-        })
+        Ok(Materialized { runner, rows_max: self.config.rows_max, slot_bytes, workers_of_a_row: 1 })
     }
 
     fn release(&self, id: CellTypeId) {

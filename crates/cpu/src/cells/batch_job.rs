@@ -71,6 +71,8 @@ pub(crate) struct Job<'a> {
 pub(crate) struct Times {
     pub(crate) projecting_ns: f32,
     pub(crate) stepping_ns: f32,
+    /// Whether all members were there from the start to the end.
+    pub(crate) is_complete: bool,
 }
 
 impl Job<'_> {
@@ -83,7 +85,7 @@ impl Job<'_> {
     ///   after the other: a step may read what `to_project` and the steps before it write.
     /// - Until this returns nobody else accesses what is written, and nobody writes what is read. Rows of one
     ///   step overlap in nothing that they write.
-    pub(crate) unsafe fn run(&self, group: &mut ThreadGroup, members: &mut Members<'_>) -> Times {
+    pub(crate) unsafe fn run(&self, group: &mut ThreadGroup, members: Members<'_>) -> Times {
         let project_macs = self.to_project.len() * self.cell.projection_macs();
         let is_projection_shared = project_macs >= WORTH_THREADS;
         let start = Instant::now();
@@ -108,14 +110,17 @@ impl Job<'_> {
                 }
             }
         };
-        match self.split {
+        let is_complete = match self.split {
             Split::Units => group.run_on(members, &share),
-            Split::None if !is_projection_shared => group.run_alone(&share),
-            Split::None | Split::Rows => group.run(&share),
-        }
+            Split::None if !is_projection_shared => {
+                group.run_alone(&share);
+                true
+            }
+            Split::None | Split::Rows => group.run_on(group.own_members(), &share),
+        };
         let total_ns = start.elapsed().as_nanos() as f32;
         let projecting_ns = projected_ns.into_inner() as f32;
-        Times { projecting_ns, stepping_ns: total_ns - projecting_ns }
+        Times { projecting_ns, stepping_ns: total_ns - projecting_ns, is_complete }
     }
 
     /// A member's part of all steps, in which items are panels of all rows.

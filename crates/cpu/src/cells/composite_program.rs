@@ -274,7 +274,7 @@ fn step(
     let split = if macs >= WORTH_THREADS { Split::Units } else { Split::None };
     let job = Job { cell, to_project: &[], rows: &step_rows, size: rows, split };
     // SAFETY: every row has elements of its own in buffers of this call, of the cell's lengths.
-    unsafe { job.run(group, &mut group.own_members()) };
+    unsafe { job.run(group, group.own_members()) };
     let mut after = vec![TensorData::F32(h_out)];
     after.extend(states.has_c.then_some(TensorData::F32(c)));
     Ok(after)

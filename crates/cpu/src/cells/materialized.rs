@@ -119,12 +119,11 @@ impl MaterializedCell {
         }
     }
 
-    /// The most threads that a batch of one row is worth, while other workers are idle; 0 of cells that do not borrow their cores from step
-    /// to step.
+    /// The most threads that a batch of one row is worth from step to step, while all other workers are idle.
     pub(crate) fn worth_of_a_row(&self) -> usize {
         match self {
             Self::Recurrent(chains) => chains.worth(1),
-            _ => 0,
+            _ => 1,
         }
     }
 

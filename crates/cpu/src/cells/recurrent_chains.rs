@@ -26,8 +26,11 @@ use crate::threads::thread_group::ThreadGroup;
 /// Multiply-adds of a step above which running it on one thread is not tried.
 const WORTH_ALL_THREADS: usize = 4_000_000;
 
-/// Multiply-adds of a step for each core of other workers, which are idle, that it is worth: some microseconds.
-const WORTH_A_GUEST: usize = 100_000;
+/// Bytes of weights that a step multiplies for each core of other workers, which are idle, that it is worth: some microseconds.
+const WORTH_A_GUEST: usize = 400_000;
+
+/// The most rows of a batch that guests share: their items are short, and so is the time until they leave.
+const ROWS_WITH_GUESTS_MAX: usize = 8;
 
 /// The most steps whose rows are listed together.
 const STEPS_AT_ONCE_MAX: u32 = 64;
@@ -79,9 +82,14 @@ impl RecurrentChains {
         }
     }
 
-    /// The most threads that a step of `rows` rows is worth, while other workers are idle.
+    /// The most threads that a step of `rows` rows is worth, while all other workers are idle.
     pub(crate) fn worth(&self, rows: usize) -> usize {
-        1 + rows * self.inputs.cell().step_macs() / WORTH_A_GUEST
+        if rows > ROWS_WITH_GUESTS_MAX {
+            return 1;
+        }
+        let cell = self.inputs.cell();
+        let all_macs = cell.step_macs() + cell.projection_macs();
+        1 + rows * (cell.bytes() * cell.step_macs() / all_macs) / WORTH_A_GUEST
     }
 
     /// The bytes that a slot takes.
@@ -228,7 +236,7 @@ impl RecurrentChains {
     ) -> u32 {
         let size = batch.roster.chains.len();
         let cores = group.cores();
-        let mut members = group.members(&cores, self.worth(size));
+        let members = group.members(&cores, self.worth(size));
         let threads = members.count();
         let strategy = self.strategy(batch, group.threads(), threads);
         let (inputs, chains) = (&mut batch.inputs, &mut batch.roster.chains);
@@ -265,11 +273,10 @@ impl RecurrentChains {
         };
         // SAFETY: the caller vouches for rows of values; slots and their parts are the chains'
         // own, and so are blocks of projections.
-        let times = unsafe { job.run(group, &mut members) };
-        drop(members);
+        let times = unsafe { job.run(group, members) };
 
         let InputBuffers { to_project, steps_to_project, .. } = &batch.inputs;
-        if !to_project.is_empty() {
+        if times.is_complete && !to_project.is_empty() {
             batch.tuners[threads - 1].record_projection(
                 size,
                 *steps_to_project,
@@ -281,7 +288,7 @@ impl RecurrentChains {
             // The projections of cached token ids are used in either case.
             false => self.inputs.is_cached() || !projected,
         };
-        if ran_as_chosen {
+        if times.is_complete && ran_as_chosen {
             let step_ns = times.stepping_ns / steps as f32;
             batch.tuners[threads - 1].record(size, strategy, step_ns);
         }
@@ -316,6 +323,8 @@ impl RecurrentChains {
         };
         let is_split_open = |split: Split| match split {
             Split::None if threads == 1 => true,
+            // The worker's own threads are there in any case.
+            Split::None if threads > own && own > 1 => false,
             _ if threads == 1 => false,
             // A guest may leave, its rows cannot.
             Split::Rows if size < threads || threads > own => false,

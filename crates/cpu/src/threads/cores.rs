@@ -15,7 +15,7 @@ pub(crate) fn pin(core: usize) {
 
 /// Keeps the calling thread off `cores`, counted likewise, if there are others, and the system knows such a thing.
 pub(crate) fn stay_off(cores: &Range<usize>) {
-    #[cfg(target_os = "linux")]
+    #[cfg(any(target_os = "linux", target_os = "android"))]
     {
         use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -26,7 +26,7 @@ pub(crate) fn stay_off(cores: &Range<usize>) {
             let _ = sched_setaffinity(None, &others);
         }
     }
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
     let _ = cores;
 }
 

@@ -1,8 +1,8 @@
 //! Threads that start a job together.
 //!
 //! The thread that owns the group is its first member and takes part in every job. A thread that waits
-//! spins a little while, then sleeps. While other workers are idle, a group has guests: threads that it starts when it first borrows
-//! a core.
+//! spins a little while, then sleeps. While all other workers are idle, a group has guests: threads that run on their cores. It starts them
+//! when it first has use for them.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use batchmaker_executor::{Borrowed, KERNEL_STACK_BYTES, SharedCores};
+use batchmaker_executor::{KERNEL_STACK_BYTES, Lent, SharedCores};
 
 use super::phases::{Member, Phases};
 use super::signal::Signal;
@@ -21,8 +21,8 @@ type Job<'a> = dyn Fn(&mut Member<'_>) + Sync + 'a;
 /// The most guests of a group: small phases are not worth dividing among more.
 const GUESTS_MAX: usize = 15;
 
-/// The time for which cores must have been idle before guests run on them: a client takes less from a reply to its next request, whose
-/// worker would have to wait for a guest to leave.
+/// The time for which all other workers must have been idle before guests run on their cores: a client takes less from a reply to its next
+/// request, whose worker would have to wait for a guest to leave.
 const IDLE_FOR: Duration = Duration::from_micros(100);
 
 /// The threads of a worker: the one that owns this, its helpers, and guests.
@@ -31,14 +31,16 @@ pub(crate) struct ThreadGroup {
     shared: Arc<Shared>,
     /// Own helpers, then guests.
     helpers: Vec<JoinHandle<()>>,
-    /// Since when there were idle cores whenever some were wanted.
-    idle_since: Option<Instant>,
+    /// The number of tasks that the worker has begun.
+    tasks: usize,
+    /// The number of tasks that other workers had begun when the worker last asked, and since when it is this one.
+    tasks_of_others: Option<(usize, Instant)>,
 }
 
-/// The members of a job, and the cores of other workers that guests run on, until this is dropped.
+/// The members of a job, and the cores of other workers that guests run on.
 pub(crate) struct Members<'a> {
     count: usize,
-    borrowed: Option<Borrowed<'a>>,
+    lent: Option<Lent<'a>>,
 }
 
 impl Members<'_> {
@@ -70,7 +72,7 @@ struct Shared {
 }
 
 // SAFETY: `job` is written by the owner alone, while no helper is in a job, and published by the
-// release of `started`; the job itself is `Sync`.
+// release of `started`, or of `invited`; the job itself is `Sync`.
 unsafe impl Send for Shared {}
 // SAFETY: helpers read `job` between `started` and `ended` only, when the owner does not write it.
 unsafe impl Sync for Shared {}
@@ -102,7 +104,8 @@ impl ThreadGroup {
             pin: Box::new(pin),
         });
         let name = name.to_owned();
-        let mut group = Self { name, shared, helpers: Vec::new(), idle_since: None };
+        let (helpers, tasks_of_others) = Default::default();
+        let mut group = Self { name, shared, helpers, tasks: 0, tasks_of_others };
         for _ in 1..threads {
             group.start_helper()?;
         }
@@ -132,7 +135,12 @@ impl ThreadGroup {
         self.shared.cores.clone()
     }
 
-    /// The members for a job that is worth `worth` threads: the worker's own, and guests on cores that have been idle for a while.
+    /// Notes that the worker begins a task, and has taken its own cores for it.
+    pub(crate) fn begin_task(&mut self) {
+        self.tasks = self.tasks.wrapping_add(1);
+    }
+
+    /// The members for a job that is worth `worth` threads: the worker's own, and guests if all other workers have been idle for a while.
     pub(crate) fn members<'a>(&mut self, cores: &'a SharedCores, worth: usize) -> Members<'a> {
         let own = self.own_members();
         let guests_max = self.shared.started.len() + 1 - self.shared.own;
@@ -140,41 +148,43 @@ impl ThreadGroup {
         if wanted == 0 {
             return own;
         }
-        let borrowed = cores.borrow(wanted);
-        if borrowed.count() == 0 {
-            self.idle_since = None;
+        let (tasks, now) = (cores.takes().wrapping_sub(self.tasks), Instant::now());
+        let (known, since) = *self.tasks_of_others.get_or_insert((tasks, now));
+        if known != tasks || !cores.are_others_idle() {
+            self.tasks_of_others = Some((tasks, now));
             return own;
         }
-        if self.idle_since.get_or_insert_with(Instant::now).elapsed() < IDLE_FOR {
+        if now - since < IDLE_FOR {
             return own;
         }
-        let count = self.shared.own + borrowed.count();
+        let lent = cores.lend(wanted);
+        let count = self.shared.own + lent.count();
         while self.helpers.len() + 1 < count {
             if self.start_helper().is_err() {
                 return own;
             }
         }
-        Members { count, borrowed: Some(borrowed) }
+        Members { count, lent: Some(lent) }
     }
 
     /// The worker's own members.
     pub(crate) fn own_members<'a>(&self) -> Members<'a> {
-        Members { count: self.shared.own, borrowed: None }
+        Members { count: self.shared.own, lent: None }
     }
 
     /// Runs `job` on the worker's own members and returns when all have ended it.
     pub(crate) fn run(&mut self, job: &Job<'_>) {
-        self.run_on(&mut self.own_members(), job);
+        self.run_on(self.own_members(), job);
     }
 
-    /// Runs `job` on `members`, and returns when all have ended it. Guests leave when their core's worker has work: all work of a job of
-    /// theirs is in phases.
-    pub(crate) fn run_on(&mut self, members: &mut Members<'_>, job: &Job<'_>) {
-        if members.count == 1 {
-            return self.run_alone(job);
+    /// Runs `job` on `members`, and returns when all have ended it, whether all guests came and stayed. Guests leave when another worker has
+    /// work: all work of a job of theirs is in phases.
+    pub(crate) fn run_on(&mut self, members: Members<'_>, job: &Job<'_>) -> bool {
+        let Members { count: members, mut lent } = members;
+        if members == 1 {
+            self.run_alone(job);
+            return true;
         }
-        let Members { count: members, borrowed } = members;
-        let members = *members;
         let shared = &self.shared;
         let ended = shared.ended.value();
         shared.phases.reset();
@@ -191,12 +201,14 @@ impl ThreadGroup {
         let _guard = AbortOnPanic;
         job(&mut shared.phases.member(0, members));
         let is_late = |invited: &&AtomicBool| invited.swap(false, Ordering::AcqRel);
-        let helpers = (members - 1 - guests.iter().filter(is_late).count()) as u32;
+        let late = guests.iter().filter(is_late).count();
+        let helpers = (members - 1 - late) as u32;
         shared.ended.wait_until(|value| value == ended.wrapping_add(helpers));
         let left = shared.left.swap(0, Ordering::Relaxed);
-        if let Some(borrowed) = borrowed.as_mut().filter(|_| left > 0) {
-            borrowed.forget(left);
+        if let Some(lent) = &mut lent {
+            lent.forget(left);
         }
+        late + left == 0
     }
 
     /// Runs `job` on the calling member only, which does the share of the worker's others of all phases as well.
@@ -220,14 +232,14 @@ impl Shared {
     /// The loop of a helper: runs each job as member `member`, until the group ends.
     fn help(&self, member: usize) {
         let _guard = AbortOnPanic;
-        let stays = || self.cores.lends();
+        let stays = || self.cores.are_others_idle();
         let is_own = member < self.own;
         let mut seen = 0;
         loop {
             let started = &self.started[member - 1];
             match is_own {
                 true => started.wait_until(|value| value != seen),
-                false => started.wait_as_guest(|| self.cores.has_unused(), |value| value != seen),
+                false => started.wait_as_guest(stays, |value| value != seen),
             }
             if self.is_stopping.load(Ordering::SeqCst) {
                 return;
@@ -248,7 +260,7 @@ impl Shared {
             job(&mut member);
             if member.has_left() {
                 self.left.fetch_add(1, Ordering::Relaxed);
-                self.cores.give_one_back();
+                self.cores.guest_leaves();
             }
             self.ended.add(1);
         }
@@ -314,38 +326,50 @@ mod tests {
         const PHASES: usize = 50;
         let cores = Arc::new(SharedCores::new(3, 1));
         let mut group = ThreadGroup::of_worker("test", 1, cores.clone(), |_| {}).unwrap();
-        let other = ExecutorThreads::of_worker(1, cores.clone());
+        let [own, other] = [0, 1].map(|_| ExecutorThreads::of_worker(1, cores.clone()));
+        let begin = |group: &mut ThreadGroup| {
+            group.begin_task();
+            own.in_use()
+        };
+        let task = begin(&mut group);
         assert_eq!(group.members(&cores, 1).count(), 1, "one thread is enough");
-        assert_eq!(group.members(&cores, 3).count(), 1, "cores were not idle for long");
-        std::thread::sleep(2 * IDLE_FOR);
-        assert_eq!(group.members(&cores, 2).count(), 2);
+        assert_eq!(group.members(&cores, 3).count(), 1, "the others were not idle for long");
+        let mut of_guests = 0;
         for turn in 0..100 {
-            // The worker's own core, which the queue takes while a task runs.
-            let own = cores.borrow(1);
-            let counts: Vec<AtomicU32> = (0..8).map(|_| AtomicU32::new(0)).collect();
-            let mut members = group.members(&cores, 3);
+            std::thread::sleep(2 * IDLE_FOR);
+            assert_eq!(group.members(&cores, 2).count(), 2);
+            let members = group.members(&cores, 3);
             assert_eq!(members.count(), 3);
+            let counts: Vec<AtomicU32> = (0..8).map(|_| AtomicU32::new(0)).collect();
+            let by_guests = AtomicU32::new(0);
             let job = |member: &mut Member<'_>| {
-                let is_owner = member.number() == 0;
+                let number = member.number();
                 let mut in_use = None;
                 for phase in 0..PHASES {
                     member.run_phase(counts.len(), |item| {
                         counts[item].fetch_add(1, Ordering::Relaxed);
+                        by_guests.fetch_add(u32::from(number > 0), Ordering::Relaxed);
+                        std::thread::sleep(Duration::from_micros(1));
                     });
-                    if is_owner && turn % 2 == 1 && phase == PHASES / 2 {
+                    if number == 0 && turn % 2 == 1 && phase == PHASES / 2 {
                         in_use = Some(other.in_use());
                     }
                 }
                 drop(in_use);
             };
-            group.run_on(&mut members, &job);
-            drop((members, own));
+            let stayed = group.run_on(members, &job);
             assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) as usize == PHASES));
-            assert_eq!(cores.borrow(9).count(), 3, "all cores are given back");
+            of_guests += by_guests.into_inner();
+            if turn % 2 == 1 {
+                assert!(!stayed, "another worker had work");
+                assert_eq!(group.members(&cores, 3).count(), 1, "a moment ago");
+            }
         }
-        let busy = [other.in_use(), other.in_use(), other.in_use()];
-        assert_eq!(group.members(&cores, 3).count(), 1, "all workers have work");
-        drop(busy);
-        assert_eq!(group.members(&cores, 3).count(), 1, "they had a moment ago");
+        assert!(of_guests > 100, "guests did {of_guests} items");
+        let busy = other.in_use();
+        std::thread::sleep(2 * IDLE_FOR);
+        assert_eq!(group.members(&cores, 3).count(), 1, "another worker has work");
+        drop((busy, task));
+        assert_eq!(cores.lend(9).count(), 3, "all cores were given back");
     }
 }

@@ -78,12 +78,11 @@ impl Trial {
             split: configuration.strategy.split,
         };
         let group = &mut self.groups[configuration.threads - 1];
-        let mut members = group.own_members();
         let (start, mut least, mut runs) = (Instant::now(), f64::INFINITY, 0);
         while runs < 2 || start.elapsed() < at_least {
             // SAFETY: rows of the cell's lengths, of memory that is this trial's own; each step's
             // h_out is the next one's h_in.
-            let times = unsafe { job.run(group, &mut members) };
+            let times = unsafe { job.run(group, group.own_members()) };
             least = least.min(f64::from(times.projecting_ns) + f64::from(times.stepping_ns));
             runs += 1;
         }

@@ -37,13 +37,13 @@ impl ExecutorThreads {
         };
         let Some(pool) = &self.cores.helpers else { return on_own() };
         let others = pool.current_num_threads().min(worth.saturating_sub(own));
-        let one = |_| Some(self.cores.borrow(1)).filter(|borrowed| borrowed.count() > 0);
+        let one = |_| Some(self.cores.borrow(1)).filter(|borrowed| borrowed.count > 0);
         let borrowed: Vec<Borrowed<'_>> = (0..others).map_while(one).collect();
         self.attending.fetch_add(borrowed.len(), Ordering::Relaxed);
         pool.in_place_scope(|scope| {
             for core in borrowed {
                 scope.spawn(|_| {
-                    attend_to(&|| self.cores.lends());
+                    attend_to(&|| self.cores.idle.load(Ordering::Relaxed) >= 0);
                     self.attending.fetch_sub(1, Ordering::Relaxed);
                     drop(core);
                 });

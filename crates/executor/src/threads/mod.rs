@@ -2,6 +2,7 @@
 
 mod attending;
 mod attends;
+mod lone_worker;
 mod shared_cores;
 mod stack;
 
@@ -13,7 +14,8 @@ use rten::ThreadPool;
 
 use crate::error::ExecutorError;
 use crate::threads::attends::is_attending;
-pub use crate::threads::shared_cores::{Borrowed, InUse, SharedCores};
+use crate::threads::shared_cores::Borrowed;
+pub use crate::threads::shared_cores::{InUse, Lent, SharedCores};
 pub use crate::threads::stack::KERNEL_STACK_BYTES;
 
 /// Parts that work is divided into for each thread that shares it: a thread that comes late takes fewer.
@@ -62,11 +64,11 @@ impl ExecutorThreads {
 
     /// Takes the cores of all other workers, if there are some and all are idle, or will be within `patience`.
     pub(crate) fn borrow_all(&self, patience: Duration) -> Option<Borrowed<'_>> {
-        let others = Some(self.cores.others()).filter(|&others| others > 0)?;
+        let others = self.cores.helpers.as_ref()?.current_num_threads();
         let start = Instant::now();
         loop {
             let borrowed = self.cores.borrow(others);
-            if borrowed.count() == others {
+            if borrowed.count as usize == others {
                 return Some(borrowed);
             }
             drop(borrowed);
@@ -112,7 +114,7 @@ impl ExecutorThreads {
             Some(_) if attending > 0 => (None, attending.min(worth - own)),
             Some(_) => {
                 let borrowed = self.cores.borrow(worth - own);
-                let count = borrowed.count();
+                let count = borrowed.count as usize;
                 (Some(borrowed), count)
             }
         };
@@ -146,7 +148,7 @@ impl ExecutorThreads {
             Some(pool) if helping > 0 => pool.in_place_scope(|scope| {
                 for _ in 0..helping {
                     // Where its worker has work again, a helper leaves the rest to others.
-                    scope.spawn(|_| work(&|| self.cores.lends()));
+                    scope.spawn(|_| work(&|| self.cores.idle.load(Ordering::Relaxed) >= 0));
                 }
                 on_own();
             }),

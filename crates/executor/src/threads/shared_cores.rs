@@ -2,21 +2,18 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicIsize, Ordering};
-use std::time::{Duration, Instant};
 
+use super::lone_worker::LoneWorker;
 use super::stack::KERNEL_STACK_BYTES;
-
-/// The longest that a worker waits for guests to leave its cores: what they do at a time takes less.
-const PATIENCE: Duration = Duration::from_micros(50);
 
 /// The cores of all workers of a device. A worker that has none of its own to spare borrows those of workers that are idle.
 pub struct SharedCores {
     /// Cores that nobody uses; negative where helpers run on cores that their workers have come back to.
     pub(super) idle: AtomicIsize,
-    /// Cores whose workers have no work, whoever has borrowed them.
-    unused: AtomicIsize,
     /// As many as there are cores beside those of one worker; none if there is but one worker.
     pub(super) helpers: Option<rayon::ThreadPool>,
+    /// What a worker takes that is the only one with work.
+    pub(super) lone: LoneWorker,
 }
 
 impl SharedCores {
@@ -29,8 +26,9 @@ impl SharedCores {
             // Without threads, nobody helps.
             builder.thread_name(|index| format!("helper-{index}")).build().ok()
         };
-        let all = || AtomicIsize::new((workers * threads) as isize);
-        Self { idle: all(), unused: all(), helpers: (beside > 0).then(pool).flatten() }
+        let idle = AtomicIsize::new((workers * threads) as isize);
+        let lone = LoneWorker::new(workers * threads, beside);
+        Self { idle, helpers: (beside > 0).then(pool).flatten(), lone }
     }
 
     /// The number of cores beside those of one worker.
@@ -38,37 +36,15 @@ impl SharedCores {
         self.helpers.as_ref().map_or(0, rayon::ThreadPool::current_num_threads)
     }
 
-    /// Whether no worker waits for a core that it lent.
-    pub fn lends(&self) -> bool {
-        self.idle.load(Ordering::Relaxed) >= 0
-    }
-
-    /// Gives back a core that was borrowed: see [`Borrowed::forget`].
-    pub fn give_one_back(&self) {
-        self.idle.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Whether there is a worker that has no work.
-    pub fn has_unused(&self) -> bool {
-        self.unused.load(Ordering::Relaxed) > 0
-    }
-
-    /// Takes a worker's own cores, `count` of them, and waits a moment for those who have borrowed some to leave.
+    /// Takes a worker's own cores, `count` of them, until the result is dropped.
     pub(super) fn take(&self, count: usize) -> InUse<'_> {
-        let count = count as isize;
-        self.unused.fetch_sub(count, Ordering::Relaxed);
-        if self.idle.fetch_sub(count, Ordering::Relaxed) < count {
-            let start = Instant::now();
-            while !self.lends() && start.elapsed() < PATIENCE {
-                // They may run on this very core.
-                std::thread::yield_now();
-            }
-        }
+        self.idle.fetch_sub(count as isize, Ordering::Relaxed);
+        self.lone.begin(count);
         InUse { cores: self, count }
     }
 
     /// Takes up to `count` idle cores.
-    pub fn borrow(&self, count: usize) -> Borrowed<'_> {
+    pub(super) fn borrow(&self, count: usize) -> Borrowed<'_> {
         let take = |idle: isize| {
             let taken = idle.clamp(0, count as isize);
             (taken > 0).then_some(idle - taken)
@@ -76,6 +52,36 @@ impl SharedCores {
         let before = self.idle.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         let count = before.map_or(0, |idle| idle.clamp(0, count as isize));
         Borrowed { idle: &self.idle, count }
+    }
+}
+
+/// What guests ask and do.
+impl SharedCores {
+    /// The number of times that workers took their cores, all of them together.
+    pub fn takes(&self) -> usize {
+        self.lone.takes()
+    }
+
+    /// Whether no more than one worker has work.
+    pub fn are_others_idle(&self) -> bool {
+        self.lone.are_others_idle()
+    }
+
+    /// Takes up to `count` idle cores for guests, who leave once [`Self::are_others_idle`] is false.
+    pub fn lend(&self, count: usize) -> Lent<'_> {
+        let count = std::mem::take(&mut self.borrow(count).count) as usize;
+        self.lone.come(count);
+        Lent { cores: self, count }
+    }
+
+    /// A guest leaves, of those that the worker took cores for: see [`Lent::forget`].
+    pub fn guest_leaves(&self) {
+        self.give_back(1);
+    }
+
+    fn give_back(&self, count: usize) {
+        self.lone.leave(count);
+        self.idle.fetch_add(count as isize, Ordering::Relaxed);
     }
 }
 
@@ -88,40 +94,84 @@ impl fmt::Debug for SharedCores {
 /// A worker's own cores, which it uses until this is dropped.
 pub struct InUse<'a> {
     cores: &'a SharedCores,
-    count: isize,
+    count: usize,
 }
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        self.cores.unused.fetch_add(self.count, Ordering::Relaxed);
-        self.cores.idle.fetch_add(self.count, Ordering::Relaxed);
+        self.cores.lone.end(self.count);
+        self.cores.idle.fetch_add(self.count as isize, Ordering::Relaxed);
     }
 }
 
 /// Cores of other workers, which are borrowed until this is dropped.
-pub struct Borrowed<'a> {
+pub(crate) struct Borrowed<'a> {
     pub(super) idle: &'a AtomicIsize,
     pub(super) count: isize,
-}
-
-impl Borrowed<'_> {
-    /// The number of cores.
-    pub fn count(&self) -> usize {
-        self.count as usize
-    }
-
-    /// Notes that `count` of them were given back by those who ran on them.
-    ///
-    /// # Panics
-    /// If there are fewer.
-    pub fn forget(&mut self, count: usize) {
-        assert!(count <= self.count(), "{count} of {} cores", self.count);
-        self.count -= count as isize;
-    }
 }
 
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
         self.idle.fetch_add(self.count, Ordering::Relaxed);
+    }
+}
+
+/// Cores of other workers for guests, which are given back when this is dropped.
+pub struct Lent<'a> {
+    cores: &'a SharedCores,
+    count: usize,
+}
+
+impl Lent<'_> {
+    /// The number of cores.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Notes that `count` guests have left, and given their cores back.
+    ///
+    /// # Panics
+    /// If there were fewer.
+    pub fn forget(&mut self, count: usize) {
+        assert!(count <= self.count, "{count} of {} guests", self.count);
+        self.count -= count;
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.cores.give_back(self.count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn cores_are_lent_to_the_only_worker_with_work() {
+        let cores = SharedCores::new(3, 2);
+        let own = cores.take(2);
+        assert!(cores.are_others_idle() && cores.takes() == 1);
+        let mut lent = cores.lend(9);
+        assert_eq!((lent.count(), cores.lend(1).count()), (4, 0));
+        cores.guest_leaves();
+        lent.forget(1);
+        drop(lent);
+        assert_eq!(cores.lend(9).count(), 4, "all were given back");
+        let lent = cores.lend(1);
+        let start = Instant::now();
+        let other = cores.take(2);
+        assert!(
+            start.elapsed() >= Duration::from_micros(50),
+            "it waits for the guest, who does not leave"
+        );
+        assert!(!cores.are_others_idle() && cores.takes() == 2);
+        drop((lent, other));
+        assert!(cores.are_others_idle());
+        drop(own);
+        assert_eq!(cores.lend(9).count(), 6);
     }
 }

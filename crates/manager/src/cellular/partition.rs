@@ -118,15 +118,16 @@ pub(super) fn partition(
         subgraphs,
         ..Request::default()
     };
-    let borrows_cores = borrows_cores(pool, graph);
-    pool.requests.insert(id, request, borrows_cores);
+    let is_best_on_one_worker = is_best_on_one_worker(pool, graph);
+    pool.requests.insert(id, request, is_best_on_one_worker);
 }
 
-/// Whether batches of a cell of `graph` take the cores of idle workers too, and none of its chains could run beside another: each depends on
-/// the one before.
-fn borrows_cores(pool: &SubgraphPool, graph: &CellGraph) -> bool {
-    let borrows = |run: &Run| pool.queues[run.cell_type].config.borrows_cores;
-    if !graph.runs().iter().any(borrows) {
+/// Whether `graph` alone is best computed on one worker at a time: its chains follow each other, and a step takes the cores of as many workers as
+/// could have a chain each.
+fn is_best_on_one_worker(pool: &SubgraphPool, graph: &CellGraph) -> bool {
+    let workers_of = |run: &Run| pool.queues[run.cell_type].config.workers_of_a_row as usize;
+    let most = graph.runs().iter().map(workers_of).max().unwrap_or(1);
+    if most == 1 {
         return false;
     }
     // For each run, the most chains up to it that depend on each other.
@@ -135,16 +136,15 @@ fn borrows_cores(pool: &SubgraphPool, graph: &CellGraph) -> bool {
     for run in graph.runs() {
         let producers = run.edges.iter().map(|edge| depths[edge.producer.index()]);
         let mut depth = producers.max().unwrap_or(0);
-        if run.kind == RunKind::Chain {
-            if depth < chains {
-                return false;
-            }
-            depth += 1;
-            chains += 1;
+        match run.kind {
+            RunKind::Nodes => return false,
+            RunKind::Chain if depth < chains => return false,
+            RunKind::Chain => (depth, chains) = (depth + 1, chains + 1),
+            RunKind::Rows => {}
         }
         depths.push(depth);
     }
-    true
+    most >= chains.min(pool.requests.workers().count())
 }
 
 /// The number of rows that the one node of `run` reads or writes together; 1 of any other run.

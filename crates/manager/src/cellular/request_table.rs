@@ -33,8 +33,8 @@ pub(super) struct RequestTable {
     live_requests: usize,
     /// The live requests that can fill a batch by themselves.
     live_batch_fillers: usize,
-    /// Whether there is one live request, which has been alone since it arrived and borrows cores.
-    has_lone_borrower: bool,
+    /// Whether there is one live request, which has been alone since it arrived and is best computed on one worker at a time.
+    is_for_one_worker: bool,
     /// What takes long to free.
     pub(super) discarded: Discarded,
 }
@@ -102,7 +102,7 @@ impl RequestTable {
             arrivals: 0,
             live_requests: 0,
             live_batch_fillers: 0,
-            has_lone_borrower: false,
+            is_for_one_worker: false,
             discarded: Discarded::default(),
         }
     }
@@ -123,16 +123,15 @@ impl RequestTable {
         (arrival, std::mem::take(&mut self.requests[id.index as usize].subgraphs))
     }
 
-    /// Takes a request that arrived into the table. `borrows_cores` says whether a batch of one of its cells takes the cores of idle workers
-    /// too.
+    /// Takes a request that arrived into the table, which `is_best_on_one_worker` or not, while it is alone.
     ///
     /// # Panics
     /// If another request has the position of `id`.
-    pub(super) fn insert(&mut self, id: RequestId, arrived: Request, borrows_cores: bool) {
+    pub(super) fn insert(&mut self, id: RequestId, arrived: Request, is_best_on_one_worker: bool) {
         let request = &mut self.requests[id.index as usize];
         assert!(!request.is_live, "{id:?} arrived while its position was in use");
         *request = arrived;
-        self.has_lone_borrower = borrows_cores && self.live_requests == 0;
+        self.is_for_one_worker = is_best_on_one_worker && self.live_requests == 0;
         self.live_requests += 1;
         self.live_batch_fillers += usize::from(request.fills_batches);
     }
@@ -147,7 +146,7 @@ impl RequestTable {
         if let Some(decisions) = request.decisions.take() {
             self.discarded.add_graph(decisions.into_graph());
         }
-        self.has_lone_borrower = false;
+        self.is_for_one_worker = false;
         self.live_requests -= 1;
         self.live_batch_fillers -= usize::from(request.fills_batches);
         request
@@ -158,10 +157,9 @@ impl RequestTable {
         self.live_requests
     }
 
-    /// Whether there is one live request, which has been alone since it arrived, and a batch of one of its cells takes the cores of idle
-    /// workers too.
-    pub(super) fn has_lone_borrower(&self) -> bool {
-        self.has_lone_borrower
+    /// Whether there is one live request, which has been alone since it arrived and is best computed on one worker at a time.
+    pub(super) fn is_for_one_worker(&self) -> bool {
+        self.is_for_one_worker
     }
 
     /// Whether a large request that can fill a batch by itself has arrived and not ended.

@@ -130,14 +130,16 @@ impl Scheduler {
             && pool.readiness().ready_nodes(round.cell_type, worker) >= u64::from(least)
     }
 
-    /// `MaxTasksToSubmit`, or more for a request that is alone and takes the cores of idle workers too, or less where the submission window of
-    /// the cell type is smaller.
+    /// `MaxTasksToSubmit`, or more for a request that is alone where the cell type takes the cores of other workers too, or less where its
+    /// submission window is smaller.
     fn tasks_to_submit(&self, pool: &SubgraphPool, cell_type: CellTypeId) -> u32 {
-        let most = match pool.requests.has_lone_borrower() {
+        let queue = &pool.queues[cell_type];
+        let is_alone = pool.requests.is_for_one_worker() && queue.config.workers_of_a_row > 1;
+        let most = match is_alone {
             true => self.max_tasks_to_submit.saturating_mul(Config::ROUNDS_AT_ONCE_ALONE),
             false => self.max_tasks_to_submit,
         };
-        most.min(pool.queues[cell_type].window.steps())
+        most.min(queue.window.steps())
     }
 
     /// `ct.NumRunningTasks() = 0` (line 7), of tasks on other workers: those of `worker` itself will
@@ -272,10 +274,10 @@ impl Scheduler {
         self.worker(worker).in_flight().len() <= self.lookahead && !self.lends_cores(pool, worker)
     }
 
-    /// Whether the one request that there is takes the worker's cores too, and runs elsewhere.
+    /// Whether the one request that there is should have this worker's cores too, where it runs now.
     fn lends_cores(&self, pool: &SubgraphPool, worker: WorkerId) -> bool {
         let others = || pool.requests.workers().filter(|&other| other != worker);
-        pool.requests.has_lone_borrower()
+        pool.requests.is_for_one_worker()
             && others().any(|other| !self.worker(other).in_flight().is_empty())
     }
 }

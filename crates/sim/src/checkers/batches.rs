@@ -109,7 +109,7 @@ impl Batches {
         if round_type != cell_type {
             return Err(format!("a batch of {cell_type} in a round of {round_type}"));
         }
-        let most = match ledger.may_have_lone_borrower() {
+        let most = match ledger.may_be_for_one_worker() {
             true => Config::ROUNDS_AT_ONCE_ALONE * self.max_tasks_to_submit,
             false => self.max_tasks_to_submit,
         };

@@ -21,7 +21,7 @@ impl Progress {
     fn may_lend(ledger: &Ledger, worker: WorkerId) -> bool {
         let mut workers = (0..).map(WorkerId).zip(&ledger.workers);
         let is_elsewhere = workers.any(|(id, other)| id != worker && !other.tasks.is_empty());
-        is_elsewhere && ledger.may_have_lone_borrower()
+        is_elsewhere && ledger.may_be_for_one_worker()
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_worker_lends_its_cores_to_a_request_that_is_alone() {
         let mut config = harness::config();
-        config.cell_types[0].borrows_cores = true;
+        config.cell_types[0].workers_of_a_row = 2;
         let mut harness = Harness::of(&config, Progress::new(&config));
         harness.arrive(0, TWO_LAYERS);
         assert!(harness.refuse(1).is_err(), "it does not run yet");

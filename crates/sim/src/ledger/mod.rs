@@ -33,8 +33,6 @@ pub(crate) struct Ledger {
     pub(crate) open: Vec<OpenRuns>,
     slots: BoundedSlots,
     cell_types: Vec<CellTypeConfig>,
-    /// The models whose policy lends no cores.
-    staged_models: Vec<ModelId>,
     /// The largest batch of each cell type.
     pub(crate) batch_max: Vec<u32>,
     /// The number of requests that started.
@@ -81,7 +79,6 @@ impl Ledger {
             open: vec![OpenRuns::new(); cell_types],
             slots: BoundedSlots::new(config),
             cell_types: config.cell_types.clone(),
-            staged_models: config.staged_models.iter().map(|staged| staged.model).collect(),
             batch_max: config.cell_types.iter().map(|cell| cell.batch_sizes.max).collect(),
             starts: 0,
             now_ns: 0,
@@ -94,15 +91,13 @@ impl Ledger {
         }
     }
 
-    /// Whether a single request has started and not ended, of a model whose workers lend cores, and it has cells that borrow them. The manager
-    /// also asks that it was alone when it arrived, and that its chains follow each other.
-    pub(crate) fn may_have_lone_borrower(&self) -> bool {
-        let mut started = self.requests.values().filter(|request| {
-            !request.is_waiting() && !self.staged_models.contains(&request.model)
-        });
+    /// Whether a single request has started and not ended, and it has cells of which a row takes the cores of several workers. The manager also
+    /// asks that it was alone when it arrived, and that its chains follow each other and are not too many.
+    pub(crate) fn may_be_for_one_worker(&self) -> bool {
+        let mut started = self.requests.values().filter(|request| !request.is_waiting());
         let (Some(request), None) = (started.next(), started.next()) else { return false };
         let mut runs = request.graph.runs().iter();
-        runs.any(|run| self.cell_types[run.cell_type.index()].borrows_cores)
+        runs.any(|run| self.cell_types[run.cell_type.index()].workers_of_a_row > 1)
     }
 
     /// The run that `nodes` belong to, with its request.
