@@ -85,7 +85,7 @@ impl Job<'_> {
     ///   after the other: a step may read what `to_project` and the steps before it write.
     /// - Until this returns nobody else accesses what is written, and nobody writes what is read. Rows of one
     ///   step overlap in nothing that they write.
-    pub(crate) unsafe fn run(&self, group: &mut ThreadGroup, members: Members<'_>) -> Times {
+    pub(crate) unsafe fn run(&self, group: &mut ThreadGroup, members: Members) -> Times {
         let project_macs = self.to_project.len() * self.cell.projection_macs();
         let is_projection_shared = project_macs >= WORTH_THREADS;
         let start = Instant::now();

@@ -235,8 +235,7 @@ impl RecurrentChains {
         group: &mut ThreadGroup,
     ) -> u32 {
         let size = batch.roster.chains.len();
-        let cores = group.cores();
-        let members = group.members(&cores, self.worth(size));
+        let members = group.members(self.worth(size));
         let threads = members.count();
         let strategy = self.strategy(batch, group.threads(), threads);
         let (inputs, chains) = (&mut batch.inputs, &mut batch.roster.chains);

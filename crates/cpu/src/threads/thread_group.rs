@@ -38,12 +38,12 @@ pub(crate) struct ThreadGroup {
 }
 
 /// The members of a job, and the cores of other workers that guests run on.
-pub(crate) struct Members<'a> {
+pub(crate) struct Members {
     count: usize,
-    lent: Option<Lent<'a>>,
+    lent: Option<Lent>,
 }
 
-impl Members<'_> {
+impl Members {
     /// The number of members.
     pub(crate) fn count(&self) -> usize {
         self.count
@@ -130,24 +130,20 @@ impl ThreadGroup {
         self.shared.own
     }
 
-    /// The cores that guests run on.
-    pub(crate) fn cores(&self) -> Arc<SharedCores> {
-        self.shared.cores.clone()
-    }
-
     /// Notes that the worker begins a task, and has taken its own cores for it.
     pub(crate) fn begin_task(&mut self) {
         self.tasks = self.tasks.wrapping_add(1);
     }
 
     /// The members for a job that is worth `worth` threads: the worker's own, and guests if all other workers have been idle for a while.
-    pub(crate) fn members<'a>(&mut self, cores: &'a SharedCores, worth: usize) -> Members<'a> {
+    pub(crate) fn members(&mut self, worth: usize) -> Members {
         let own = self.own_members();
         let guests_max = self.shared.started.len() + 1 - self.shared.own;
         let wanted = worth.saturating_sub(self.shared.own).min(guests_max);
         if wanted == 0 {
             return own;
         }
+        let cores = &self.shared.cores;
         let (tasks, now) = (cores.takes().wrapping_sub(self.tasks), Instant::now());
         let (known, since) = *self.tasks_of_others.get_or_insert((tasks, now));
         if known != tasks || !cores.are_others_idle() {
@@ -168,7 +164,7 @@ impl ThreadGroup {
     }
 
     /// The worker's own members.
-    pub(crate) fn own_members<'a>(&self) -> Members<'a> {
+    pub(crate) fn own_members(&self) -> Members {
         Members { count: self.shared.own, lent: None }
     }
 
@@ -179,7 +175,7 @@ impl ThreadGroup {
 
     /// Runs `job` on `members`, and returns when all have ended it, whether all guests came and stayed. Guests leave when another worker has
     /// work: all work of a job of theirs is in phases.
-    pub(crate) fn run_on(&mut self, members: Members<'_>, job: &Job<'_>) -> bool {
+    pub(crate) fn run_on(&mut self, members: Members, job: &Job<'_>) -> bool {
         let Members { count: members, mut lent } = members;
         if members == 1 {
             self.run_alone(job);
@@ -332,13 +328,13 @@ mod tests {
             own.in_use()
         };
         let task = begin(&mut group);
-        assert_eq!(group.members(&cores, 1).count(), 1, "one thread is enough");
-        assert_eq!(group.members(&cores, 3).count(), 1, "the others were not idle for long");
+        assert_eq!(group.members(1).count(), 1, "one thread is enough");
+        assert_eq!(group.members(3).count(), 1, "the others were not idle for long");
         let mut of_guests = 0;
         for turn in 0..100 {
             std::thread::sleep(2 * IDLE_FOR);
-            assert_eq!(group.members(&cores, 2).count(), 2);
-            let members = group.members(&cores, 3);
+            assert_eq!(group.members(2).count(), 2);
+            let members = group.members(3);
             assert_eq!(members.count(), 3);
             let counts: Vec<AtomicU32> = (0..8).map(|_| AtomicU32::new(0)).collect();
             let by_guests = AtomicU32::new(0);
@@ -362,13 +358,13 @@ mod tests {
             of_guests += by_guests.into_inner();
             if turn % 2 == 1 {
                 assert!(!stayed, "another worker had work");
-                assert_eq!(group.members(&cores, 3).count(), 1, "a moment ago");
+                assert_eq!(group.members(3).count(), 1, "a moment ago");
             }
         }
         assert!(of_guests > 100, "guests did {of_guests} items");
         let busy = other.in_use();
         std::thread::sleep(2 * IDLE_FOR);
-        assert_eq!(group.members(&cores, 3).count(), 1, "another worker has work");
+        assert_eq!(group.members(3).count(), 1, "another worker has work");
         drop((busy, task));
         assert_eq!(cores.lend(9).count(), 3, "all cores were given back");
     }

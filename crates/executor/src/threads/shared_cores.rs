@@ -1,6 +1,7 @@
 //! The cores that workers lend each other while they have no work.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 use super::lone_worker::LoneWorker;
@@ -68,10 +69,10 @@ impl SharedCores {
     }
 
     /// Takes up to `count` idle cores for guests, who leave once [`Self::are_others_idle`] is false.
-    pub fn lend(&self, count: usize) -> Lent<'_> {
+    pub fn lend(self: &Arc<Self>, count: usize) -> Lent {
         let count = std::mem::take(&mut self.borrow(count).count) as usize;
         self.lone.come(count);
-        Lent { cores: self, count }
+        Lent { cores: self.clone(), count }
     }
 
     /// A guest leaves, of those that the worker took cores for: see [`Lent::forget`].
@@ -117,12 +118,12 @@ impl Drop for Borrowed<'_> {
 }
 
 /// Cores of other workers for guests, which are given back when this is dropped.
-pub struct Lent<'a> {
-    cores: &'a SharedCores,
+pub struct Lent {
+    cores: Arc<SharedCores>,
     count: usize,
 }
 
-impl Lent<'_> {
+impl Lent {
     /// The number of cores.
     pub fn count(&self) -> usize {
         self.count
@@ -138,7 +139,7 @@ impl Lent<'_> {
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for Lent {
     fn drop(&mut self) {
         self.cores.give_back(self.count);
     }
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn cores_are_lent_to_the_only_worker_with_work() {
-        let cores = SharedCores::new(3, 2);
+        let cores = Arc::new(SharedCores::new(3, 2));
         let own = cores.take(2);
         assert!(cores.are_others_idle() && cores.takes() == 1);
         let mut lent = cores.lend(9);
