@@ -48,7 +48,7 @@ pub(crate) fn manager_config(
         state_placement: capabilities.placement,
         ..Config::new(registry, workers)
     };
-    // Models in stages have the workers to themselves between rounds of the others.
+    // The cellular policy does not see whether workers are idle that run models in stages too.
     let has_cores_to_lend = manager.staged_models.is_empty();
     let mut slot_bytes = Vec::new();
     for (id, cell) in (0..).zip(registry.cell_types()) {

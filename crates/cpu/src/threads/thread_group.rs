@@ -277,6 +277,7 @@ impl Drop for AbortOnPanic {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::sync::atomic::AtomicU32;
 
     use batchmaker_executor::ExecutorThreads;
@@ -337,10 +338,9 @@ mod tests {
             let members = group.members(3);
             assert_eq!(members.count(), 3);
             let counts: Vec<AtomicU32> = (0..8).map(|_| AtomicU32::new(0)).collect();
-            let by_guests = AtomicU32::new(0);
+            let (by_guests, in_use) = (AtomicU32::new(0), Mutex::new(None));
             let job = |member: &mut Member<'_>| {
                 let number = member.number();
-                let mut in_use = None;
                 for phase in 0..PHASES {
                     member.run_phase(counts.len(), |item| {
                         counts[item].fetch_add(1, Ordering::Relaxed);
@@ -348,12 +348,12 @@ mod tests {
                         std::thread::sleep(Duration::from_micros(1));
                     });
                     if number == 0 && turn % 2 == 1 && phase == PHASES / 2 {
-                        in_use = Some(other.in_use());
+                        *in_use.lock().unwrap() = Some(other.in_use());
                     }
                 }
-                drop(in_use);
             };
             let stayed = group.run_on(members, &job);
+            drop(in_use.into_inner());
             assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) as usize == PHASES));
             of_guests += by_guests.into_inner();
             if turn % 2 == 1 {
