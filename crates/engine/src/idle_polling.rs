@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-/// The time that a worker polls for work: about what it takes to wake a thread that blocks, on a core that sleeps.
-const POLL_FOR: Duration = Duration::from_micros(50);
+/// The time that a worker polls for work: about what a client takes from a reply to its next request, over HTTP or where its own thread has to
+/// wake up first.
+const POLL_FOR: Duration = Duration::from_micros(150);
 
 /// Waits in a row that end too late for polling before a worker blocks at once.
 const PATIENCE: u32 = 8;
 
 /// The record of a worker's last waits. It polls only for a client that is alone and sends its next request as soon as it is
-/// answered: of several requests that come at once, one that polls would take the first without the others.
+/// answered: of several requests that come at once, one that polls would take the first without the others, and clients need the cores.
 #[derive(Debug, Default)]
 pub(crate) struct IdlePolling {
     /// Waits that may end late before it stops.
@@ -22,9 +23,9 @@ impl IdlePolling {
         if self.left > 0 { POLL_FOR } else { Duration::ZERO }
     }
 
-    /// Records how long the worker waited for work, polling or blocked, and how many requests it had answered since the wait before.
-    pub(crate) fn note(&mut self, waited: Duration, answered: usize) {
-        self.left = match answered {
+    /// Records how long the worker waited for work, polling or blocked, and how many requests it saw at a time since the wait before, at most.
+    pub(crate) fn note(&mut self, waited: Duration, requests: usize) {
+        self.left = match requests {
             0 | 1 if waited < POLL_FOR => PATIENCE,
             0 | 1 => self.left.saturating_sub(1),
             _ => 0,

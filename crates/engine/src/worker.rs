@@ -57,8 +57,8 @@ struct Worker<'a> {
     /// The turns of all workers up to this one's last.
     turns_seen: u64,
     idle_polling: IdlePolling,
-    /// Requests that it answered since it last waited without work.
-    answered: usize,
+    /// The most requests that it saw at a time since it last waited without work.
+    requests_seen: usize,
 }
 
 impl<'a> Worker<'a> {
@@ -78,7 +78,7 @@ impl<'a> Worker<'a> {
             is_busy: false,
             turns_seen: 0,
             idle_polling: IdlePolling::default(),
-            answered: 0,
+            requests_seen: 0,
         }
     }
 
@@ -162,6 +162,7 @@ impl<'a> Worker<'a> {
         let lost_queue = self.report(&mut manager, now_ns);
         self.decided.drain(..).for_each(|event| manager.handle(now_ns, event));
         manager.advance(now_ns);
+        self.requests_seen = self.requests_seen.max(manager.requests());
         let is_up = self.queue.is_ok();
         let is_last = !is_up && shared.workers_up() == 0;
         if is_up {
@@ -321,7 +322,6 @@ impl<'a> Worker<'a> {
         if self.answers.is_empty() {
             return;
         }
-        self.answered += self.answers.len();
         // First: once they are taken out, their positions are free for the next.
         self.answers.iter().for_each(|&request| self.shared.device.retire(request));
         let mut requests = lock(&self.shared.requests);
@@ -365,7 +365,7 @@ impl<'a> Worker<'a> {
             } else {
                 let start = Instant::now();
                 self.bell.wait(seen, self.idle_polling.poll_for(), deadline);
-                self.idle_polling.note(start.elapsed(), std::mem::take(&mut self.answered));
+                self.idle_polling.note(start.elapsed(), std::mem::take(&mut self.requests_seen));
             }
         }
         let was_woken = shared.inbox.waiting.end(self.id);
