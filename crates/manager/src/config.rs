@@ -47,9 +47,11 @@ pub struct CellTypeConfig {
     /// Bounds are for [`Policy::Cellular`] alone: a closed batch takes all its slots at once.
     pub slots_max: Option<u32>,
     /// The number of workers whose cores a batch of a single row takes while all others are idle, its own included; 1: it takes no others.
-    /// A request of such cells whose chains follow each other, and are more than these workers at most where workers are more, runs on one worker
-    /// at a time while it has been alone since it arrived: two of its batches at a time, a core each, would take longer than one after the other
-    /// on all. This is for [`Policy::Cellular`] alone, where no model runs in stages.
+    ///
+    /// A request that has been alone since it arrived runs on one worker at a time if each of its chains depends on the one before, and one of its
+    /// cells takes as many workers here as could each have one of these chains. Two of its batches at a time, a core each, would take longer than
+    /// one after the other on all cores. Nodes that feed each other, as a tree's, rule this out. It is for [`Policy::Cellular`] alone, where no
+    /// model runs in stages.
     pub workers_of_a_row: u32,
     /// Its priority in each model that uses it.
     pub priorities: Vec<ModelPriority>,
@@ -266,8 +268,8 @@ impl Config {
     /// The default of `max_tasks_to_submit` (section 4.3 of the paper).
     pub const MAX_TASKS_TO_SUBMIT: u32 = 5;
 
-    /// As many times as many batches of a cell that takes the cores of all workers ([`CellTypeConfig::workers_of_a_row`]) form a round, of a
-    /// request that is alone. Whoever arrives meanwhile finds an idle worker, which has its cores back at once.
+    /// How many times `max_tasks_to_submit` a round may have while a request runs on one worker because it is alone, of cells that take the cores of
+    /// other workers ([`CellTypeConfig::workers_of_a_row`]). A request that arrives meanwhile goes to an idle worker.
     pub const ROUNDS_AT_ONCE_ALONE: u32 = 4;
 
     /// Rosters over shared memory, batches of any size up to each type's limit, no lookahead.

@@ -13,7 +13,7 @@ pub struct SharedCores {
     pub(super) idle: AtomicIsize,
     /// As many as there are cores beside those of one worker; none if there is but one worker.
     pub(super) helpers: Option<rayon::ThreadPool>,
-    /// What a worker takes that is the only one with work.
+    /// Which workers have work, and the guests of the only one that has.
     pub(super) lone: LoneWorker,
 }
 
@@ -56,7 +56,7 @@ impl SharedCores {
     }
 }
 
-/// What guests ask and do.
+/// Cores for guests: threads of the only worker that has work, which run on the cores of the others.
 impl SharedCores {
     /// The number of times that workers took their cores, all of them together.
     pub fn takes(&self) -> usize {
@@ -68,14 +68,14 @@ impl SharedCores {
         self.lone.are_others_idle()
     }
 
-    /// Takes up to `count` idle cores for guests, who leave once [`Self::are_others_idle`] is false.
+    /// Takes up to `count` idle cores for guests, which leave once [`Self::are_others_idle`] is false.
     pub fn lend(self: &Arc<Self>, count: usize) -> Lent {
         let count = std::mem::take(&mut self.borrow(count).count) as usize;
         self.lone.come(count);
         Lent { cores: self.clone(), count }
     }
 
-    /// A guest leaves, of those that the worker took cores for: see [`Lent::forget`].
+    /// Gives back the core of a guest that leaves before the others: see [`Lent::forget`].
     pub fn guest_leaves(&self) {
         self.give_back(1);
     }
@@ -167,7 +167,7 @@ mod tests {
         let other = cores.take(2);
         assert!(
             start.elapsed() >= Duration::from_micros(50),
-            "it waits for the guest, who does not leave"
+            "a worker waits for a guest that does not leave"
         );
         assert!(!cores.are_others_idle() && cores.takes() == 2);
         drop((lent, other));

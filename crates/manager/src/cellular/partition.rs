@@ -122,8 +122,8 @@ pub(super) fn partition(
     pool.requests.insert(id, request, is_best_on_one_worker);
 }
 
-/// Whether `graph` alone is best computed on one worker at a time: its chains follow each other, and a step takes the cores of as many workers as
-/// could have a chain each.
+/// Whether `graph` alone is best computed on one worker at a time: each chain depends on the one before, and a step takes the cores of as many
+/// workers as could have a chain each. Nodes that feed each other run on one core a batch, so several workers compute them sooner.
 fn is_best_on_one_worker(pool: &SubgraphPool, graph: &CellGraph) -> bool {
     let workers_of = |run: &Run| pool.queues[run.cell_type].config.workers_of_a_row as usize;
     let most = graph.runs().iter().map(workers_of).max().unwrap_or(1);
