@@ -1,9 +1,11 @@
-//! The proofs that this machine multiplies bfloat16 and bytes: one token for each extension of AVX-512.
+//! The proofs that this machine multiplies bfloat16 and bytes: one token for each extension of AVX-512, and one of AVX2.
 //! The products made with these instructions are in `products/reduced/`.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::sync::OnceLock;
+
+use super::avx2::Avx2;
 
 /// Defines the token of an instruction of AVX-512.
 macro_rules! token {
@@ -31,6 +33,10 @@ token! {
     /// `vpdpbusd`.
     Avx512Vnni, "avx512f", "avx512vnni"
 }
+
+/// The proof that this machine multiplies signed numbers of 16 bits, `vpmaddwd` of AVX2.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Avx2Words(pub(crate) Avx2);
 
 /// The proof that this process may use the tiles of AMX, for bfloat16 and bytes; with it, the
 /// instruction that multiplies the bytes of a few rows.

@@ -258,6 +258,46 @@ fn sums_of_large_bytes_are_rounded_once() {
     }
 }
 
+/// Weights and inputs at the ends of their ranges: sums of pairs come as near to 16 bits as they can.
+#[test]
+fn sums_of_extreme_bytes_are_exact() {
+    let mut random = Random(0x127);
+    for (least_weight, length) in [(-127, 64), (-127, 37), (-128, 64)] {
+        for draw in 0..4 {
+            let mut extreme = |low: i32, high: i32, count: usize| -> Vec<f32> {
+                let is_low = (0..count).map(|_| random.below(4) < draw);
+                is_low.map(|is_low| if is_low { low } else { high } as f32).collect()
+            };
+            let (outputs, pixels) = (24, 5);
+            let case = Case {
+                inputs: length,
+                outputs,
+                groups: 1,
+                windows: [Window::POINT; 2],
+                count: 1,
+                size: [pixels, 1],
+                w: extreme(least_weight, 127, outputs * length),
+                b: None,
+                x: extreme(0, 255, pixels * length),
+                residual: None,
+                activation: Activation::Identity,
+                factors: Factors::Bytes,
+            };
+            let of_pixel = |x: &[f32]| -> Vec<f32> {
+                let sum = |w: &[f32]| w.iter().zip(x).map(|(w, x)| w * x).sum::<f32>();
+                case.w.chunks_exact(length).map(sum).collect()
+            };
+            let wanted: Vec<f32> = case.x.chunks_exact(length).flat_map(of_pixel).collect();
+            let mut targets = Target::all_f32_for_tests();
+            targets.extend(Target::all_reduced_for_tests(Format::Int8));
+            for target in targets {
+                let y = case.run(target, 0..1);
+                assert_eq!(y, wanted, "{length} from {least_weight} on {:?}", target.isa);
+            }
+        }
+    }
+}
+
 #[test]
 fn parts_have_the_bits_of_the_whole() {
     let mut random = Random(0x9a27);

@@ -1,9 +1,10 @@
 //! Sums by the instructions that multiply a lane group at once, `vdpbf16ps` and `vpdpbusd` of AVX-512, or half a lane group,
-//! `vpmaddwd` of AVX2.
+//! `vpmaddubsw` and `vpmaddwd` of AVX2.
 
 use std::arch::x86_64::{
-    __m256i, __m512, __m512bh, __m512i, _mm256_add_epi32, _mm256_loadu_si256, _mm256_madd_epi16,
-    _mm256_set1_epi32, _mm256_setzero_si256, _mm256_slli_epi16, _mm256_srai_epi16,
+    __m256i, __m512, __m512bh, __m512i, _mm256_abs_epi8, _mm256_add_epi32, _mm256_loadu_si256,
+    _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_set1_epi16, _mm256_set1_epi32,
+    _mm256_setzero_si256, _mm256_sign_epi8, _mm256_slli_epi16, _mm256_srai_epi16,
     _mm256_storeu_si256, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_loadu_si512,
     _mm512_set1_epi32, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_storeu_ps,
     _mm512_storeu_si512,
@@ -12,9 +13,9 @@ use std::hint::black_box;
 use std::mem::transmute;
 
 use super::operand::Operand;
-use super::vectors::{Dot, sums};
+use super::vectors::{Dot, VECTORS_MAX, sums};
 use crate::simd::avx2::Avx2;
-use crate::simd::tokens::{Avx512Bf16, Avx512Vnni};
+use crate::simd::tokens::{Avx2Words, Avx512Bf16, Avx512Vnni};
 
 /// Defines the sums that an instruction makes, compiled with it, for its token.
 macro_rules! sums {
@@ -86,6 +87,7 @@ macro_rules! sums {
 }
 
 sums!(Avx2, "avx2", 4);
+sums!(Avx2Words, "avx2", 4);
 sums!(Avx512Bf16, "avx512f,avx512bf16", 2);
 sums!(Avx512Vnni, "avx512f,avx512vnni", 4);
 
@@ -97,6 +99,7 @@ macro_rules! dot {
             const REGISTERS: usize = 32;
             const WEIGHT_REGISTERS: usize = 1;
             const INPUT_ELEMENTS: usize = 1;
+            const FETCHES: usize = 1;
             const GROUPS_MAX: usize = usize::MAX;
 
             type Sums = $sums;
@@ -154,12 +157,57 @@ unsafe fn dot_bytes(sums: __m512i, weights: __m512i, input: __m512i) -> __m512i 
 dot!(Avx512Bf16, __m512, _mm512_setzero_ps(), dot_bf16, _mm512_storeu_ps);
 dot!(Avx512Vnni, __m512i, _mm512_setzero_si512(), dot_bytes, _mm512_storeu_si512);
 
-/// Bytes as signed numbers of 16 bits, two of a lane group at once.
+/// Signed bytes of inputs: their magnitudes, times weights with their signs. The sum of two such products is at most
+/// 2 * 128 * 127, which fits 16 bits; a weight of -128 would have no negative.
 impl Dot for Avx2 {
+    const LANES: usize = 8;
+    const REGISTERS: usize = 16;
+    /// Beside the weights the magnitudes, the signs and what is made of them: with less, tiles of three rows would not stay in registers.
+    const WEIGHT_REGISTERS: usize = 4;
+    const INPUT_ELEMENTS: usize = 1;
+    const FETCHES: usize = VECTORS_MAX;
+    const GROUPS_MAX: usize = usize::MAX;
+
+    type Sums = __m256i;
+    type Weights = __m256i;
+
+    #[inline(always)]
+    fn zero(self) -> __m256i {
+        // SAFETY: the token proves AVX.
+        unsafe { _mm256_setzero_si256() }
+    }
+
+    #[inline(always)]
+    unsafe fn weights(self, from: *const u32) -> __m256i {
+        // SAFETY: the token proves AVX; 8 lane groups are readable.
+        unsafe { _mm256_loadu_si256(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot(self, sums: __m256i, weights: __m256i, input: *const u32) -> __m256i {
+        // SAFETY: the token proves AVX2; a lane group of the input is readable.
+        unsafe {
+            let input = _mm256_set1_epi32(*input as i32);
+            let signed = _mm256_sign_epi8(weights, input);
+            let of_pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(input), signed);
+            _mm256_add_epi32(sums, _mm256_madd_epi16(of_pairs, _mm256_set1_epi16(1)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, sums: __m256i, to: *mut u32, _: bool) {
+        // SAFETY: the token proves AVX; 8 sums are writable.
+        unsafe { _mm256_storeu_si256(to.cast(), sums) }
+    }
+}
+
+/// Bytes as signed numbers of 16 bits, two of a lane group at once.
+impl Dot for Avx2Words {
     const LANES: usize = 8;
     const REGISTERS: usize = 16;
     const WEIGHT_REGISTERS: usize = 2;
     const INPUT_ELEMENTS: usize = 2;
+    const FETCHES: usize = VECTORS_MAX;
     const GROUPS_MAX: usize = usize::MAX;
 
     type Sums = __m256i;

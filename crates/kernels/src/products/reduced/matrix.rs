@@ -83,7 +83,7 @@ impl ReducedMatrix {
         let mut lines = Lines::zeros(columns.panels() * panel_len);
         let (mut scales, mut column_sums, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
         let packed = lines.as_mut_slice();
-        let mut bytes = Vec::new();
+        let (mut bytes, mut least) = (Vec::new(), 0);
         for (at, column) in columns.sources().enumerate() {
             let panel = &mut packed[at / row_len * panel_len..][..panel_len];
             let weights = column.map_or(&[][..], |column| &source[column * inputs..][..inputs]);
@@ -91,7 +91,7 @@ impl ReducedMatrix {
             let (rounded_scale, factor) = scale_of(largest_magnitude(weights));
             let (mut sum, mut offset) = (0_i32, 0);
             if let Some(scale) = given_scale {
-                offset = offset_of(weights, scale);
+                offset = offset_of(weights, scale, instructions.least_fast_byte());
             }
             bytes.clear();
             match format {
@@ -103,6 +103,7 @@ impl ReducedMatrix {
                         None => to_byte(weight, factor),
                     };
                     sum += byte;
+                    least = least.min(byte);
                     byte as u8
                 })),
             }
@@ -122,8 +123,9 @@ impl ReducedMatrix {
         };
         let offsets = offsets.iter().any(|offset| offset.to_bits() != 0).then(|| row(offsets));
         let input_bytes = given.map_or(InputBytes::OfSpan, |given| given.inputs);
+        let instructions = instructions.for_bytes_from(least);
         Self {
-            reduced,
+            reduced: Reduced { format, instructions },
             inputs,
             groups,
             panel_len,

@@ -21,7 +21,7 @@ thread_local! {
 struct Buffer {
     elements: Lines,
     scales: [f32; ROWS_MAX],
-    /// The byte that stands for 0.
+    /// The number that stands for 0.
     zero_points: [i32; ROWS_MAX],
     /// The sum of the whole numbers that stand for the elements; where weights have offsets.
     sums: [i32; ROWS_MAX],
@@ -71,7 +71,7 @@ impl Operand {
         self.buffer.as_ref().expect("a filled operand").scales[row]
     }
 
-    /// The byte that stands for 0 in a row; 0 where numbers are signed.
+    /// The number that stands for 0 in a row.
     #[inline(always)]
     pub(super) fn zero_point(&self, row: usize) -> i32 {
         self.buffer.as_ref().expect("a filled operand").zero_points[row]
@@ -179,7 +179,7 @@ fn pack_bf16(from: &[f32], to: &mut [f32]) {
 struct Filled {
     /// The value that 1 stands for.
     scale: f32,
-    /// The byte of 0; 0 where numbers are signed.
+    /// The number of 0.
     zero_point: i32,
     /// The sum of the whole numbers; 0 where nobody needs it.
     sum: i32,
@@ -237,8 +237,11 @@ fn least_or_zero(values: &[f32]) -> f32 {
     least.iter().chain(rest).fold(0.0, |least, &value| lesser(least, value))
 }
 
+/// The difference of an unsigned byte and the signed one that is multiplied for it.
+const SIGNED_LESS: i32 = 128;
+
 /// Fills a row with bytes: `whole` gives the number that stands for a value, 0 for 0. The byte of 0 is added to these numbers
-/// where they become unsigned bytes.
+/// where they become bytes.
 #[inline(always)]
 fn fill_bytes(
     from: &[f32],
@@ -259,12 +262,19 @@ fn fill_bytes(
         }
         InputForm::Words => fill_words(from, to, whole),
         InputForm::LaneGroups => fill_lane_groups(from, to, |value| whole(value) + zero_point),
+        InputForm::SignedLaneGroups => {
+            fill_lane_groups(from, to, |value| whole(value) + zero_point - SIGNED_LESS);
+        }
     }
-    let is_signed = form != InputForm::LaneGroups;
-    Filled { scale, zero_point: if is_signed { 0 } else { zero_point }, sum }
+    let zero_point = match form {
+        InputForm::Floats | InputForm::Words => 0,
+        InputForm::LaneGroups => zero_point,
+        InputForm::SignedLaneGroups => zero_point - SIGNED_LESS,
+    };
+    Filled { scale, zero_point, sum }
 }
 
-/// Fills a row with unsigned bytes in lane groups: four in an element, the first in its lowest byte.
+/// Fills a row with bytes in lane groups: four in an element, the first in its lowest byte.
 #[inline(always)]
 fn fill_lane_groups(from: &[f32], to: &mut [f32], byte: impl Fn(f32) -> i32) {
     // SAFETY: these are the bytes of `to`; of any bytes there is an f32.

@@ -12,6 +12,8 @@ impl Reduced {
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx2(dot) => Some(dot.peak(turns)),
             #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2Words(dot) => Some(dot.peak(turns)),
+            #[cfg(target_arch = "x86_64")]
             Instructions::Avx512Bf16(dot) => Some(dot.peak(turns)),
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx512Vnni(dot) => Some(dot.peak(turns)),

@@ -68,6 +68,11 @@ impl ReducedProduct<'_> {
                         dot.sums::<VECTORS, 1>(first, groups, operand, rows, combine);
                     }
                     #[cfg(target_arch = "x86_64")]
+                    Instructions::Avx2Words(dot) => {
+                        let (first, groups) = (matrix.panel(panel), matrix.groups);
+                        dot.sums::<VECTORS, 1>(first, groups, operand, rows, combine);
+                    }
+                    #[cfg(target_arch = "x86_64")]
                     Instructions::Avx512Bf16(dot) => {
                         let (first, groups) = (matrix.panel(panel), matrix.groups);
                         dot.sums::<VECTORS, 1>(first, groups, operand, rows, combine);

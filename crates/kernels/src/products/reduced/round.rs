@@ -144,12 +144,13 @@ pub(crate) fn whole(value: f32, scale: f32) -> i32 {
 }
 
 /// The whole number by which weights, which are whole numbers times `scale`, are more than signed bytes; they are at most 255
-/// apart.
-pub(crate) fn offset_of(weights: &[f32], scale: f32) -> i32 {
+/// apart. The bytes are `least` or more, if that is possible.
+pub(crate) fn offset_of(weights: &[f32], scale: f32, least: i32) -> i32 {
     let wholes = || weights.iter().map(|&weight| whole(weight, scale));
-    let are_bytes = wholes().all(|whole| i8::try_from(whole).is_ok());
-    let least = wholes().min().filter(|_| !are_bytes);
-    least.map_or(0, |least| least - i32::from(i8::MIN))
+    let (Some(low), Some(high)) = (wholes().min(), wholes().max()) else { return 0 };
+    let greatest = i32::from(i8::MAX);
+    let least = if high - low > greatest - least { i32::from(i8::MIN) } else { least };
+    if low >= least && high <= greatest { 0 } else { low - least }
 }
 
 #[cfg(test)]
@@ -225,9 +226,14 @@ mod tests {
         assert_eq!((bad.zero_point, bad.byte(1.0)), (0.0, 0.0));
         assert_eq!([-128, 0, 127].map(|byte| whole(byte as f32 * 0.3, 0.3)), [-128, 0, 127]);
         assert_eq!(whole(0.0, 0.0), 0);
-        assert_eq!(offset_of(&[-128.0, 127.0], 1.0), 0);
-        assert_eq!(offset_of(&[-0.7, 24.8], 0.1), -7 + 128);
-        assert_eq!(offset_of(&[-20.0, 5.5], 0.1), -200 + 128);
-        assert_eq!(offset_of(&[], 0.1), 0);
+        let offset =
+            |weights: &[f32], scale| [-128, -127].map(|least| offset_of(weights, scale, least));
+        assert_eq!(offset(&[-128.0, 127.0], 1.0), [0, 0]);
+        assert_eq!(offset(&[-128.0, 126.0], 1.0), [0, -1]);
+        assert_eq!(offset(&[-127.0, 127.0], 1.0), [0, 0]);
+        assert_eq!(offset(&[-0.7, 24.8], 0.1), [-7 + 128; 2], "255 apart");
+        assert_eq!(offset(&[-0.7, 24.7], 0.1), [-7 + 128, -7 + 127]);
+        assert_eq!(offset(&[-20.0, 5.5], 0.1), [-200 + 128; 2]);
+        assert_eq!(offset(&[], 0.1), [0, 0]);
     }
 }

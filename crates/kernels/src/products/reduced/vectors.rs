@@ -6,11 +6,15 @@ use std::mem::MaybeUninit;
 
 use super::matrix::ReducedMatrix;
 use super::operand::Operand;
+use crate::packing::lines::LINE_LEN;
 use crate::packing::reduced::Format;
 use crate::simd::operations::{Simd, SimdOp, prefetch};
 
 /// Vectors of a panel, at most.
 pub(super) const VECTORS_MAX: usize = 5;
+
+/// Lane groups from those that are multiplied to those that are fetched.
+const FETCH_AHEAD_GROUPS: usize = 16;
 
 /// Lanes of a vector, at most.
 pub(super) const LANES_MAX: usize = 16;
@@ -25,6 +29,9 @@ pub(super) trait Dot: Copy {
     const WEIGHT_REGISTERS: usize;
     /// u32 of the operand that go with a lane group of weights.
     const INPUT_ELEMENTS: usize;
+    /// Lines of memory that are fetched ahead for a lane group of all vectors, at most. One of two is worse than none: it keeps the
+    /// processor from fetching the other by itself.
+    const FETCHES: usize;
     /// The most lane groups over which sums are exact, or rounded as they should be. Sums over more are
     /// added up from parts.
     const GROUPS_MAX: usize;
@@ -67,6 +74,7 @@ impl<S: Simd> Dot for Bf16OnF32<S> {
     const REGISTERS: usize = S::REGISTERS;
     const WEIGHT_REGISTERS: usize = 2;
     const INPUT_ELEMENTS: usize = 2;
+    const FETCHES: usize = 1;
     const GROUPS_MAX: usize = usize::MAX;
 
     type Sums = S::Vector;
@@ -115,6 +123,7 @@ impl<S: Simd> Dot for Int8OnF32<S> {
     const REGISTERS: usize = S::REGISTERS;
     const WEIGHT_REGISTERS: usize = 4;
     const INPUT_ELEMENTS: usize = 4;
+    const FETCHES: usize = 1;
     const GROUPS_MAX: usize = 512 / 4;
 
     type Sums = S::Vector;
@@ -282,7 +291,10 @@ unsafe fn tile_sums<D: Dot, const ROWS: usize, const VECTORS: usize, const RUN: 
                 let from = panel.add(run * VECTORS * D::LANES);
                 for group in 0..RUN {
                     let from = from.add(group * D::LANES);
-                    prefetch(from.wrapping_add(16 * VECTORS * D::LANES).cast());
+                    let ahead = from.wrapping_add(FETCH_AHEAD_GROUPS * VECTORS * D::LANES);
+                    for line in (0..VECTORS * D::LANES).step_by(LINE_LEN).take(D::FETCHES) {
+                        prefetch(ahead.wrapping_add(line).cast());
+                    }
                     for vector in 0..VECTORS {
                         let weights = dot.weights(from.add(vector * RUN * D::LANES));
                         for row in 0..ROWS {
