@@ -60,8 +60,8 @@ def replay(served, requests, count, in_flight, args):
 def per_request(report, count):
     """Milliseconds a request of a run of `count`, `IN_FLIGHT` at a time."""
     if count < FEW:
-        # The first and the last batches, which are smaller, would count for much.
-        return report["latency_ms"]["p50"] / IN_FLIGHT
+        # The time until the last batches, which are smaller, have ended would count for much.
+        return report["latency_ms"]["mean"] / IN_FLIGHT
     return 1e3 / report["throughput_rps"]
 
 
@@ -72,7 +72,7 @@ def times(entry, path, args):
     arrays = [draw(entry, inputs_of(model), args.seed, number) for number in range(REQUESTS)]
     runtime, turns = Runtime(path), []
     mean_ms(runtime.run, arrays)
-    count = int(np.clip(1e3 * args.seconds / mean_ms(runtime.run, arrays), 4 * IN_FLIGHT, 4000))
+    count = int(np.clip(1e3 * args.seconds / mean_ms(runtime.run, arrays), 8 * IN_FLIGHT, 4000))
     with tempfile.TemporaryDirectory() as folder:
         requests = pathlib.Path(folder) / "requests.jsonl"
         requests.write_text("\n".join(map(line, arrays)))
