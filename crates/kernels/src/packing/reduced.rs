@@ -9,6 +9,7 @@ use crate::simd::tokens::{Avx2Words, Avx512Bf16, Avx512Vnni, Tiles};
 pub(crate) const INT8_INPUTS_MAX: usize = 1 << 16;
 
 /// The least signed byte whose negative is one too.
+#[cfg(target_arch = "x86_64")]
 pub(crate) const LEAST_SYMMETRIC: i32 = -127;
 
 /// Rows whose bytes are multiplied in vectors where there are tiles: sums of bytes have the same bits

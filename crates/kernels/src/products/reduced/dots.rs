@@ -1,4 +1,4 @@
-//! Sums by the instructions that multiply a lane group at once, `vdpbf16ps` and `vpdpbusd` of AVX-512, or half a lane group,
+//! Sums by the instructions that multiply a lane group at once, `vdpbf16ps` and `vpdpbusd` of AVX-512, or add up pairs of it,
 //! `vpmaddubsw` and `vpmaddwd` of AVX2.
 
 use std::arch::x86_64::{

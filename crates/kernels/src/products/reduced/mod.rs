@@ -24,7 +24,7 @@
 //! | `matrix.rs` | weights packed in lane groups |
 //! | `operand.rs` | the rows' inputs in the same precision, converted once for all panels |
 //! | `vectors.rs` | sums by vector instructions, generic over how a lane group is multiplied; widened to f32 |
-//! | `dots.rs` | sums by `vdpbf16ps` and `vpdpbusd`, and by `vpmaddwd` |
+//! | `dots.rs` | sums by `vdpbf16ps` and `vpdpbusd`, and by `vpmaddubsw` and `vpmaddwd` |
 //! | `tile_blocks.rs` | the innermost loops over the tiles of AMX |
 //! | `tiles.rs` | sums by these tiles: which tiles go together, and what is fetched meanwhile |
 //! | `product.rs` | the product: which instructions make its sums, and what is done with them |
