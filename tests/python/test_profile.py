@@ -1,6 +1,7 @@
 """Profiles: written by `profile`, taken by `serve`, ignored where they mean nothing; precisions."""
 
 import json
+import math
 import pathlib
 import shutil
 import subprocess
@@ -280,6 +281,13 @@ def test_what_a_profile_says_of_one_model(profiled, tmp_path, serve):
     assert rows == 8 and (plain == of_b).all()
 
 
+def limit_for_throughput(curve):
+    """The smallest batch within 3 % of the best rate, at 10 microseconds a batch beside its cell."""
+    rates = [(point["batch"], point["batch"] / (point["us"] + 10)) for point in curve["points"]]
+    most = max(rate for _, rate in rates)
+    return next(batch for batch, rate in rates if rate >= 0.97 * most)
+
+
 def test_calibrating_in_the_background(tmp_path, serve):
     write_lstm(tmp_path / "m.onnx", 3)
     how = ("--precision", "int8", "--goal", "throughput")
@@ -290,13 +298,13 @@ def test_calibrating_in_the_background(tmp_path, serve):
     while not any("m was calibrated" in line for line in server.errors):
         assert time.monotonic() < end, "".join(server.errors)
         time.sleep(0.05)
-    rows, after = rows_of_a_batch(server, "m", 512)
-    # More where the machine is steady, as what a batch costs beside its cell is much of the time of 64 rows of so small a cell.
-    assert rows != 64, "limits that were found hold at once"
-    assert (after == before).all()
     profile = json.loads((tmp_path / "profile.json").read_text())
     cell = profile["models"]["m"]["cells"]["lstm"]
     assert list(cell["curves"]) == ["f32", "int8"]
+    limit = limit_for_throughput(cell["curves"]["int8"])
+    rows, after = rows_of_a_batch(server, "m", 512)
+    assert rows == 512 / math.ceil(512 / limit), "limits that were found hold at once"
+    assert (after == before).all()
     assert cell["precision"] == "f32", "what the command line says is for once"
     server.stop()
     read = serve(tmp_path / "m.onnx", *how)
