@@ -11,30 +11,27 @@
 //! there is one part, as in recurrent cells, unless windows are longer than sums of bytes may be. Convolutions to a few outputs have an order
 //! of their own (`window_dots.rs`). Neither the number of images nor an image's place among them changes a bit.
 //!
-//! **Windows.** Weights of f32 are multiplied with windows where these lie (`window_product.rs`). Where weights are bfloat16 or bytes,
-//! windows are copied a block at a time, as many as stay in a second-level cache; a window that lies in memory as it is (one tap, or one row
-//! of taps without padding) is not.
+//! Windows of 3 by 3 over many channels are computed by tiles (`winograd.rs`).
+//!
+//! **Windows.** Weights of f32 are multiplied with windows where these lie (`window_product.rs`), weights of bfloat16 or bytes with copies
+//! of them (`copied_windows.rs`).
 
 use std::fmt;
 use std::ops::Range;
 
-use crate::cells::linear::{LinearParameters, LinearRow, PackedLinear};
+use crate::cells::linear::PackedLinear;
 use crate::error::KernelError;
 use crate::layers::activation::{Activation, Finish};
+use crate::layers::copied_windows::CopiedWindows;
 use crate::layers::depthwise::{Depthwise, DepthwiseRow};
 use crate::layers::taps::{BLOCK_PIXELS, Pixels, Places, Strip, Taps, parts};
 use crate::layers::window::Window;
 use crate::layers::window_dots::{PixelDots, WindowDots};
 use crate::layers::window_product::{PixelProducts, WindowProduct};
+use crate::layers::winograd::{TileGrid, Winograd};
 use crate::packing::checks::check_len;
-use crate::packing::lines::LINE_LEN;
 use crate::packing::precision::Packing;
-use crate::packing::reduced::INT8_INPUTS_MAX;
 use crate::packing::target::Target;
-use crate::products::tiling::ROWS_MAX;
-
-/// Elements of the windows that are copied at a time.
-const BLOCK_LEN: usize = 32 << 10;
 
 /// Weights of this many bytes are worth that several threads read a part of them each, if there are few pixels: they are more than a
 /// first-level cache holds.
@@ -43,11 +40,11 @@ const OUTPUT_PARTS_BYTES_MIN: usize = 128 << 10;
 /// Panels of outputs that are worth being divided: so that threads get about as many each.
 const OUTPUT_PANELS_MIN: usize = 4;
 
+/// The most tiles, each of four pixels, whose outputs are divided: transforms are repeated for each part.
+const OUTPUT_PARTS_TILES_MAX: usize = 64;
+
 /// Bytes of a panel that make two or three panels worth being divided as well: to read one takes longer than to wake a thread.
 const PANEL_BYTES_MIN: usize = 256 << 10;
-
-/// The fewest and the most windows of a block.
-const BLOCK_WINDOWS: [usize; 2] = [32, 256];
 
 /// The weights of a convolution.
 #[derive(Debug, Clone, Copy)]
@@ -109,10 +106,12 @@ pub struct PackedConvolution {
 }
 
 enum ConvolutionWeights {
-    /// For each group, a matrix for each part of its windows.
-    Products(Vec<Vec<PackedLinear>>),
+    /// Weights for copies of windows.
+    Copies(CopiedWindows),
     /// For each group, weights for windows that are read where they lie.
     Windows(Vec<WindowProduct>),
+    /// Weights for tiles.
+    Winograd(Winograd),
     /// For each group, weights for a few outputs.
     Dots(Vec<WindowDots>),
     /// Each channel by itself.
@@ -170,6 +169,8 @@ impl PackedConvolution {
         } else if is_dots {
             let of = |group| WindowDots::new(&of_groups, &turned(group), bias(group), to_group);
             ConvolutionWeights::Dots((0..groups).map(of).collect())
+        } else if is_f32 && Winograd::suits(&of_groups, outputs) {
+            ConvolutionWeights::Winograd(Winograd::new(target.lanes(), &of_groups, &turned(0), b))
         } else if is_f32 {
             let (lanes, parts) = (target.lanes(), parts(len));
             let of = |group| {
@@ -178,8 +179,13 @@ impl PackedConvolution {
             };
             ConvolutionWeights::Windows((0..groups).map(of).collect())
         } else {
-            let of = |group| products(target, &turned(group), len, bias(group), factors);
-            ConvolutionWeights::Products((0..groups).map(of).collect::<Result<_, _>>()?)
+            let weights = (0..groups).map(|group| (turned(group), bias(group)));
+            let pack = match factors {
+                Factors::Any => PackedLinear::for_target,
+                Factors::Bytes => PackedLinear::of_bytes,
+            };
+            let copies = CopiedWindows::new(target, of_groups, to_group, weights, pack)?;
+            ConvolutionWeights::Copies(copies)
         };
         Ok(Self { target, inputs, outputs, windows, weights })
     }
@@ -191,6 +197,9 @@ impl PackedConvolution {
 
     /// Multiplications for an element of y.
     pub fn multiplications(&self) -> usize {
+        if let ConvolutionWeights::Winograd(weights) = &self.weights {
+            return weights.multiplications();
+        }
         self.inputs / self.groups() * self.windows[0].kernel * self.windows[1].kernel
     }
 
@@ -202,10 +211,9 @@ impl PackedConvolution {
     /// Bytes of packed weights.
     pub fn bytes(&self) -> usize {
         match &self.weights {
-            ConvolutionWeights::Products(groups) => {
-                groups.iter().flatten().map(PackedLinear::bytes).sum()
-            }
+            ConvolutionWeights::Copies(copies) => copies.bytes(),
             ConvolutionWeights::Windows(groups) => groups.iter().map(WindowProduct::bytes).sum(),
+            ConvolutionWeights::Winograd(weights) => weights.bytes(),
             ConvolutionWeights::Dots(groups) => groups.iter().map(WindowDots::bytes).sum(),
             ConvolutionWeights::Depthwise(depthwise) => depthwise.bytes(),
         }
@@ -219,14 +227,14 @@ impl PackedConvolution {
 
     /// Bytes that a run on one thread needs beside its tensors.
     pub fn scratch_bytes(&self) -> usize {
-        if matches!(self.weights, ConvolutionWeights::Windows(_) | ConvolutionWeights::Dots(_)) {
-            return size_of::<f32>() * self.taps().strip_len();
+        match &self.weights {
+            ConvolutionWeights::Copies(copies) => copies.scratch_bytes(),
+            ConvolutionWeights::Windows(_) | ConvolutionWeights::Dots(_) => {
+                size_of::<f32>() * self.taps().strip_len()
+            }
+            ConvolutionWeights::Winograd(weights) => weights.scratch_bytes(),
+            ConvolutionWeights::Depthwise(_) => 0,
         }
-        let longest = self.inputs * self.windows[0].kernel * self.windows[1].kernel;
-        size_of::<f32>() * BLOCK_LEN.max(BLOCK_WINDOWS[0] * longest)
-            + (size_of::<LinearRow>() + size_of::<f32>() * self.outputs) * BLOCK_WINDOWS[1]
-            // Windows in the precision of the weights, at most widened.
-            + size_of::<f32>() * ROWS_MAX * (longest + 8 * LINE_LEN)
     }
 
     /// Computes y, `[count, height, width, outputs]` of [`Self::size`].
@@ -247,14 +255,20 @@ impl PackedConvolution {
     /// images, row by row.
     pub fn parts(&self, images: Images<'_>, count: usize) -> Vec<Range<usize>> {
         let [rows, columns] = self.size(images.size).unwrap_or([0, 0]);
-        // A channel by itself is convolved a row at a time.
-        let unit = match &self.weights {
-            ConvolutionWeights::Depthwise(_) => columns,
-            _ => 1,
+        let grid = TileGrid::new([rows, columns]);
+        let units = match &self.weights {
+            // A channel by itself is convolved a row at a time.
+            ConvolutionWeights::Depthwise(_) if columns == 0 => 0,
+            ConvolutionWeights::Depthwise(_) => images.count * rows,
+            ConvolutionWeights::Winograd(_) => images.count * grid.lines(),
+            _ => images.count * rows * columns,
         };
-        let units = (images.count * rows * columns).checked_div(unit).unwrap_or(0);
         let count = count.clamp(1, units.max(1));
-        let end = |part: usize| units * part / count * unit;
+        let end = |part: usize| match &self.weights {
+            ConvolutionWeights::Depthwise(_) => units * part / count * columns,
+            ConvolutionWeights::Winograd(_) => grid.first_pixel(units * part / count),
+            _ => units * part / count,
+        };
         (0..count).map(|part| end(part)..end(part + 1)).collect()
     }
 
@@ -278,8 +292,12 @@ impl PackedConvolution {
             check_len("residual", residual, y.len())?;
         }
         match &self.weights {
-            ConvolutionWeights::Products(groups) => {
-                self.products(groups, images, ([rows, columns], part.start), epilogue, y);
+            ConvolutionWeights::Copies(copies) => {
+                let places = Places { x, size: images.size, windows: [rows, columns] };
+                copies.run(&places, part.start, y, |at, y| {
+                    let residual = epilogue.residual.map(|residual| &residual[at..][..y.len()]);
+                    self.finish(y, residual, epilogue.activation);
+                });
             }
             ConvolutionWeights::Windows(groups) => {
                 let run = |group: usize, at: Pixels<'_>| {
@@ -288,6 +306,9 @@ impl PackedConvolution {
                     self.target.unit.vectorize(PixelProducts { weights, panels, at });
                 };
                 self.by_blocks(images, ([rows, columns], part.start), epilogue, run, y);
+            }
+            ConvolutionWeights::Winograd(weights) => {
+                self.tiles(weights, images, ([rows, columns], part.start), epilogue, y)?;
             }
             ConvolutionWeights::Dots(groups) => {
                 let run = |group: usize, at: Pixels<'_>| {
@@ -323,7 +344,7 @@ impl PackedConvolution {
     /// divided that each weight is read once. None where pixels are better divided, as there are more of them, or too few panels of
     /// outputs, or too small ones.
     pub fn output_parts(&self, images: Images<'_>, count: usize) -> Option<Vec<Range<usize>>> {
-        let weights = self.divided_outputs(images)?;
+        let (weights, _) = self.divided_outputs(images)?;
         let panels = weights.panel_count();
         let count = count.clamp(1, panels.max(1));
         let part =
@@ -333,20 +354,29 @@ impl PackedConvolution {
 
     /// The bytes of the weights that [`Self::output_parts`] divides; 0 where pixels are better divided.
     pub fn divided_bytes(&self, images: Images<'_>) -> usize {
-        self.divided_outputs(images).map_or(0, WindowProduct::bytes)
+        self.divided_outputs(images).map_or(0, |(_, bytes)| bytes)
     }
 
-    /// The weights, if their outputs are better divided than the pixels.
-    fn divided_outputs(&self, images: Images<'_>) -> Option<&WindowProduct> {
-        let ConvolutionWeights::Windows(groups) = &self.weights else { return None };
-        let [weights] = &groups[..] else { return None };
-        let [rows, columns] = self.size(images.size).unwrap_or([0, 0]);
-        let (panels, bytes) = (weights.panel_count(), weights.bytes());
+    /// A matrix whose panels divide the outputs, and the bytes of all weights, if outputs are better divided than the pixels.
+    fn divided_outputs(&self, images: Images<'_>) -> Option<(&WindowProduct, usize)> {
+        let windows = self.size(images.size).unwrap_or([0, 0]);
+        let (weights, bytes, are_few) = match &self.weights {
+            ConvolutionWeights::Windows(groups) => {
+                let [weights] = &groups[..] else { return None };
+                let pixels = images.count * windows[0] * windows[1];
+                (weights, weights.bytes(), pixels <= BLOCK_PIXELS)
+            }
+            ConvolutionWeights::Winograd(weights) => {
+                let grid = TileGrid::new(windows);
+                let tiles = images.count * grid.lines() * grid.along();
+                (weights.of_position(), weights.bytes(), tiles <= OUTPUT_PARTS_TILES_MAX)
+            }
+            _ => return None,
+        };
+        let panels = weights.panel_count();
         let is_even =
             panels >= OUTPUT_PANELS_MIN || (panels > 1 && bytes / panels >= PANEL_BYTES_MIN);
-        let is_better =
-            images.count * rows * columns <= BLOCK_PIXELS && bytes >= OUTPUT_PARTS_BYTES_MIN;
-        (is_better && is_even).then_some(weights)
+        (are_few && bytes >= OUTPUT_PARTS_BYTES_MIN && is_even).then_some((weights, bytes))
     }
 
     /// Computes the outputs of all pixels that belong to a part, one of [`Self::output_parts`]: those of each pixel in `y`. The rows of
@@ -375,6 +405,7 @@ impl PackedConvolution {
         }
         let weights = match &self.weights {
             ConvolutionWeights::Windows(groups) if groups.len() == 1 => &groups[0],
+            ConvolutionWeights::Winograd(weights) => weights.of_position(),
             _ => {
                 return Err(KernelError::Length {
                     tensor: "part",
@@ -390,6 +421,20 @@ impl PackedConvolution {
             return Err(KernelError::Length { tensor: "part", expected, actual });
         }
         let places = Places { x: images.x, size: images.size, windows };
+        if let ConvolutionWeights::Winograd(weights) = &self.weights {
+            let of_pixels: Vec<*mut f32> = y.iter_mut().map(|y| y.as_mut_ptr()).collect();
+            let lines = 0..images.count * TileGrid::new(windows).lines();
+            let at = |pixel: usize| of_pixels[pixel];
+            // SAFETY: each pixel has the outputs of `panels`, which nobody else accesses; the weights were packed for the unit, and
+            // these are all rows of tiles.
+            unsafe { weights.run(self.target.unit, &places, panels, lines, at, |_| {}) }
+            for (pixel, y) in y.iter_mut().enumerate() {
+                let own = pixel * self.outputs + part.start..pixel * self.outputs + part.end;
+                let residual = epilogue.residual.map(|residual| &residual[own]);
+                self.finish(y, residual, epilogue.activation);
+            }
+            return Ok(());
+        }
         let (taps, mut strip) = (self.taps(), Strip::default());
         for (block, y) in y.chunks_mut(BLOCK_PIXELS).enumerate() {
             let first = block * BLOCK_PIXELS;
@@ -405,6 +450,44 @@ impl PackedConvolution {
                 self.finish(y, residual, epilogue.activation);
             }
         }
+        Ok(())
+    }
+
+    /// Computes y, pixels from `from` on, tile by tile.
+    ///
+    /// # Errors
+    /// [`KernelError::Length`] where they are not whole rows of tiles.
+    fn tiles(
+        &self,
+        weights: &Winograd,
+        Images { size, x, .. }: Images<'_>,
+        (windows, from): ([usize; 2], usize),
+        epilogue: Epilogue<'_>,
+        y: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let (grid, places) = (TileGrid::new(windows), Places { x, size, windows });
+        let pixels = from..from + y.len() / self.outputs;
+        if pixels.is_empty() {
+            return Ok(());
+        }
+        let lines = grid.line_of(pixels.start)..grid.line_of(pixels.end - 1) + 1;
+        let whole = grid.first_pixel(lines.start)..grid.first_pixel(lines.end);
+        if whole != pixels {
+            let (expected, actual) = (whole.len() * self.outputs, y.len());
+            return Err(KernelError::Length { tensor: "y", expected, actual });
+        }
+        let start = y.as_mut_ptr();
+        let at = |pixel: usize| start.wrapping_add((pixel - from) * self.outputs);
+        let done = |pixels: Range<usize>| {
+            let own = (pixels.start - from) * self.outputs..(pixels.end - from) * self.outputs;
+            // SAFETY: the pixels are among those of `y`, and complete, so that nobody else accesses them.
+            let y = unsafe { std::slice::from_raw_parts_mut(start.add(own.start), own.len()) };
+            let residual = epilogue.residual.map(|residual| &residual[own]);
+            self.finish(y, residual, epilogue.activation);
+        };
+        let panels = 0..weights.of_position().panel_count();
+        // SAFETY: each pixel of these rows of tiles has its outputs in `y`, and the weights were packed for the unit.
+        unsafe { weights.run(self.target.unit, &places, panels, lines, at, done) }
         Ok(())
     }
 
@@ -447,167 +530,16 @@ impl PackedConvolution {
         }
     }
 
-    fn products(
-        &self,
-        groups: &[Vec<PackedLinear>],
-        images: Images<'_>,
-        ([rows, columns], from): ([usize; 2], usize),
-        epilogue: Epilogue<'_>,
-        y: &mut [f32],
-    ) {
-        let longest: usize = groups[0].iter().map(PackedLinear::input_size).sum();
-        let windows = (BLOCK_LEN / longest.max(1)).clamp(BLOCK_WINDOWS[0], BLOCK_WINDOWS[1]);
-        let (mut copies, mut places, mut sums) = (Vec::new(), Vec::new(), Vec::new());
-        for (block, y) in y.chunks_mut(windows * self.outputs).enumerate() {
-            let first = block * windows;
-            for (group, parts) in groups.iter().enumerate() {
-                let of_group = self.inputs / groups.len();
-                let (first, count) = (from + first, y.len() / self.outputs);
-                let windows = BlockWindows { first, count, group, of_group };
-                places.clear();
-                self.places(images, [rows, columns], &windows, &mut copies, &mut places);
-                self.multiply_parts(parts, group, &places, &mut sums, y);
-            }
-            let residual =
-                epilogue.residual.map(|residual| &residual[first * self.outputs..][..y.len()]);
-            self.finish(y, residual, epilogue.activation);
-        }
-    }
-
-    /// The products of windows at `places` with a group's parts, in y: `[windows, outputs]`.
-    fn multiply_parts(
-        &self,
-        parts: &[PackedLinear],
-        group: usize,
-        places: &[*const f32],
-        sums: &mut Vec<f32>,
-        y: &mut [f32],
-    ) {
-        let to_group = self.outputs / self.groups();
-        let first = group * to_group;
-        let mut skip = 0;
-        for (part, linear) in parts.iter().enumerate() {
-            sums.resize(if part == 0 { 0 } else { places.len() * to_group }, 0.0);
-            let (to, step) = match part {
-                0 => (y.as_mut_ptr().wrapping_add(first), self.outputs),
-                _ => (sums.as_mut_ptr(), to_group),
-            };
-            let of_window = |(at, x): (usize, &*const f32)| LinearRow {
-                x: x.wrapping_add(skip),
-                y: to.wrapping_add(at * step),
-            };
-            let products: Vec<LinearRow> = places.iter().enumerate().map(of_window).collect();
-            // SAFETY: a window's elements are readable, as `places` says; its outputs are those of the group in `y`, or
-            // lie in `sums`, which nobody else has.
-            unsafe { linear.multiply(&products, 0..linear.panels()) }
-            skip += linear.input_size();
-            for (y, sums) in y.chunks_exact_mut(self.outputs).zip(sums.chunks_exact(to_group)) {
-                y[first..][..to_group].iter_mut().zip(sums).for_each(|(y, sum)| *y += sum);
-            }
-        }
-    }
-
     /// The number of groups.
     fn groups(&self) -> usize {
         match &self.weights {
-            ConvolutionWeights::Products(groups) => groups.len(),
+            ConvolutionWeights::Copies(copies) => copies.groups(),
             ConvolutionWeights::Windows(groups) => groups.len(),
+            ConvolutionWeights::Winograd(_) => 1,
             ConvolutionWeights::Dots(groups) => groups.len(),
             ConvolutionWeights::Depthwise(_) => self.outputs,
         }
     }
-
-    /// Where each window of a block lies: in x, or copied to `copies`.
-    fn places(
-        &self,
-        Images { size: [height, width], x, .. }: Images<'_>,
-        [rows, columns]: [usize; 2],
-        windows: &BlockWindows,
-        copies: &mut Vec<f32>,
-        places: &mut Vec<*const f32>,
-    ) {
-        let [down, along] = self.windows;
-        let of_group = windows.of_group;
-        let image_len = height * width * self.inputs;
-        let pixel = |image: usize, row: usize, column: usize| {
-            image * image_len + (row * width + column) * self.inputs + windows.group * of_group
-        };
-        let is_line = down.kernel == 1
-            && (along.kernel == 1 || (along.dilation == 1 && of_group == self.inputs));
-        let is_direct = is_line && down.is_inside() && along.is_inside();
-        let longest = of_group * down.kernel * along.kernel;
-        copies.clear();
-        copies.reserve(if is_direct { 0 } else { windows.count * longest });
-        for at in windows.first..windows.first + windows.count {
-            let (image, row, column) = (at / (rows * columns), at / columns % rows, at % columns);
-            if is_direct {
-                let from = pixel(image, row * down.stride, column * along.stride);
-                places.push(x[from..][..longest].as_ptr());
-                continue;
-            }
-            let (taps_down, first_row) = down.inside(row, height);
-            let (taps_along, first_column) = along.inside(column, width);
-            let line = along.kernel * of_group;
-            if taps_down.is_empty() || taps_along.is_empty() {
-                copies.resize(copies.len() + longest, 0.0);
-                continue;
-            }
-            copies.resize(copies.len() + taps_down.start * line, 0.0);
-            for tap in 0..taps_down.len() {
-                let row = first_row + tap * down.dilation;
-                copies.resize(copies.len() + taps_along.start * of_group, 0.0);
-                let from = pixel(image, row, first_column);
-                if along.dilation == 1 && of_group == self.inputs {
-                    copies.extend_from_slice(&x[from..][..taps_along.len() * of_group]);
-                } else {
-                    for tap in 0..taps_along.len() {
-                        let from = from + tap * along.dilation * self.inputs;
-                        copies.extend_from_slice(&x[from..][..of_group]);
-                    }
-                }
-                copies.resize(copies.len() + (along.kernel - taps_along.end) * of_group, 0.0);
-            }
-            copies.resize(copies.len() + (down.kernel - taps_down.end) * line, 0.0);
-        }
-        if !is_direct {
-            places.extend(copies.chunks_exact(longest.max(1)).map(<[f32]>::as_ptr));
-        }
-    }
-}
-
-/// The weights `[outputs, length]` of windows, packed for each part of them.
-fn products(
-    target: Target,
-    w: &[f32],
-    length: usize,
-    b: Option<&[f32]>,
-    factors: Factors,
-) -> Result<Vec<PackedLinear>, KernelError> {
-    let outputs = w.len().checked_div(length).unwrap_or(b.map_or(0, <[f32]>::len));
-    let part = |(number, of): (usize, Range<usize>)| {
-        let rows = w.chunks_exact(length.max(1)).flat_map(|row| &row[of.clone()]);
-        let w: Vec<f32> = rows.copied().collect();
-        let b = b.filter(|_| number == 0);
-        let parameters = LinearParameters { input_size: of.len(), output_size: outputs, w: &w, b };
-        match factors {
-            Factors::Any => PackedLinear::for_target(target, parameters),
-            Factors::Bytes => PackedLinear::of_bytes(target, parameters),
-        }
-    };
-    // Of bytes, both factors may be 255.
-    let count = length.div_ceil(INT8_INPUTS_MAX / 2).max(1);
-    let parts = (0..count).map(|at| length * at / count..length * (at + 1) / count);
-    parts.enumerate().map(part).collect()
-}
-
-/// Windows that are computed together.
-struct BlockWindows {
-    /// The first of them, counted over all images.
-    first: usize,
-    count: usize,
-    group: usize,
-    /// Channels of x in the group.
-    of_group: usize,
 }
 
 impl fmt::Debug for PackedConvolution {

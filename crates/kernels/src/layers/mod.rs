@@ -7,10 +7,12 @@
 //! | `window.rs` | the positions of windows |
 //! | `activation.rs` | residuals and activations |
 //! | `convolution.rs` | convolutions as products of windows with weights |
+//! | `copied_windows.rs` | the same, of windows that are copied |
 //! | `panels.rs` | matrices in panels of a few vectors |
 //! | `sum_parts.rs` | sums in 16 parts |
 //! | `taps.rs` | the elements of windows, as they lie in memory |
 //! | `window_product.rs` | the same, of windows that are read where they lie |
+//! | `winograd.rs` | convolutions of 3 by 3 over many channels, tile by tile |
 //! | `window_dots.rs` | the same, of few outputs |
 //! | `depthwise.rs` | convolutions of each channel by itself |
 //! | `pool.rs` | pools |
@@ -25,6 +27,7 @@
 pub(crate) mod activation;
 pub(crate) mod attention;
 pub(crate) mod convolution;
+mod copied_windows;
 mod depthwise;
 pub(crate) mod elementwise;
 pub(crate) mod layer_norm;
@@ -39,3 +42,4 @@ pub(crate) mod transpose;
 pub(crate) mod window;
 mod window_dots;
 mod window_product;
+mod winograd;

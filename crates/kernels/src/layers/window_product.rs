@@ -26,6 +26,8 @@ pub(super) struct WindowProduct {
     /// The elements of a window, part by part.
     parts: Vec<Vec<Piece>>,
     panels: Panels,
+    /// Whether the weights do not stay in a near cache from one product to the next.
+    is_far: bool,
 }
 
 impl WindowProduct {
@@ -49,7 +51,13 @@ impl WindowProduct {
     /// The product of windows with a matrix `[window element, outputs]`.
     pub(super) fn with_panels(taps: &Taps, parts: &[Range<usize>], panels: Panels) -> Self {
         let parts = parts.iter().map(|part| taps.pieces(part.clone())).collect();
-        Self { parts, panels }
+        let is_far = panels.bytes() > FETCH_AHEAD_BYTES;
+        Self { parts, panels, is_far }
+    }
+
+    /// Says that the weights are some of so many bytes, all of which are read in turn.
+    pub(super) fn set_turn(&mut self, bytes: usize) {
+        self.is_far = bytes > FETCH_AHEAD_BYTES;
     }
 
     /// The number of its panels.
@@ -173,7 +181,7 @@ impl PixelProducts<'_> {
         tiles: usize,
     ) -> Option<PrefetchStream> {
         let width = VECTORS * S::LANES;
-        let is_far = self.weights.bytes() > FETCH_AHEAD_BYTES && tiles > 1;
+        let is_far = self.weights.is_far && tiles > 1;
         let fetches = (tiles * (part.len() / UNROLL) * FETCHES).max(1);
         let next = self.weights.panels.of(panel).0.as_ptr().wrapping_add(part.end * width);
         is_far.then(|| {

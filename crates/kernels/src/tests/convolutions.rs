@@ -100,6 +100,37 @@ impl Case {
         }
     }
 
+    /// Windows of 3 by 3 over many channels, which are computed tile by tile.
+    fn of_tiles(random: &mut Random) -> Self {
+        let mut side = || Window {
+            kernel: 3,
+            before: random.below(3),
+            after: random.below(3),
+            ..Window::POINT
+        };
+        let windows = [side(), side()];
+        // Of more channels than are summed up at a time, now and then.
+        let inputs = if random.below(8) == 0 { 16 * 17 } else { 16 * (4 + random.below(2)) };
+        let outputs = 16 * (2 + random.below(2));
+        let size = [3 + random.below(7), 3 + random.below(20)];
+        let count = 1 + random.below(3);
+        let pixels = (0..2).map(|axis| windows[axis].count(size[axis]).unwrap()).product::<usize>();
+        Self {
+            inputs,
+            outputs,
+            groups: 1,
+            windows,
+            count,
+            size,
+            w: random.vec(outputs * inputs * 9, 0.2),
+            b: random.coin().then(|| random.vec(outputs, 0.5)),
+            x: random.vec(count * size[0] * size[1] * inputs, 1.0),
+            residual: random.coin().then(|| random.vec(count * pixels * outputs, 1.0)),
+            activation: activation(random),
+            factors: Factors::Any,
+        }
+    }
+
     /// The same with bytes.
     fn of_bytes(random: &mut Random) -> Self {
         let mut case = Self { factors: Factors::Bytes, ..Self::draw(random) };
@@ -200,6 +231,7 @@ fn convolutions_are_their_definition() {
                 targets.extend(Target::all_reduced_for_tests(Format::Int8));
                 Case::of_bytes(&mut random)
             }
+            1 if draw % 5 == 0 => Case::of_tiles(&mut random),
             _ => Case::draw(&mut random),
         };
         let wanted = case.reference();
@@ -303,8 +335,11 @@ fn parts_have_the_bits_of_the_whole() {
     let mut random = Random(0x9a27);
     let draws = if cfg!(miri) { 4 } else { 200 };
     for draw in 0..draws {
-        let case =
-            if draw % 3 == 0 { Case::of_bytes(&mut random) } else { Case::draw(&mut random) };
+        let case = match draw % 6 {
+            0 | 3 => Case::of_bytes(&mut random),
+            1 => Case::of_tiles(&mut random),
+            _ => Case::draw(&mut random),
+        };
         for target in Target::all_f32_for_tests() {
             let whole = case.run(target, 0..case.count);
             let packed = case.packed(target);
@@ -331,12 +366,16 @@ fn parts_of_the_outputs_have_the_bits_of_the_whole() {
     let mut random = Random(0x0172);
     let draws = if cfg!(miri) { 1 } else { 20 };
     for draw in 0..draws {
-        // A few pixels with much weight.
-        let (inputs, outputs) = (300 + random.below(100), 195 + random.below(100));
-        let point = Window { kernel: 1 + draw % 2, ..Window::POINT };
-        let windows = [point, Window { after: draw % 2, ..point }];
-        let (w, b) =
-            (random.vec(inputs * outputs * (1 + draw % 2).pow(2), 0.1), random.vec(outputs, 1.0));
+        // A few pixels with much weight; every third time computed tile by tile.
+        let (kernel, channels) = (1 + draw % 3, if draw % 3 == 2 { 16 } else { 1 });
+        let channels = |least: usize, random: &mut Random| {
+            (least + random.below(100)).next_multiple_of(channels)
+        };
+        let (inputs, outputs) = (channels(300, &mut random), channels(195, &mut random));
+        let point = Window { kernel, ..Window::POINT };
+        let windows =
+            [Window { before: kernel - 1, ..point }, Window { after: kernel - 1, ..point }];
+        let (w, b) = (random.vec(inputs * outputs * kernel.pow(2), 0.1), random.vec(outputs, 1.0));
         let (count, size) = (1 + random.below(2), [2 + random.below(3), 2 + random.below(5)]);
         let x = random.vec(count * size[0] * size[1] * inputs, 1.0);
         let images = Images { count, size, x: &x };
@@ -381,7 +420,8 @@ fn an_image_has_the_same_bits_alone() {
     let mut random = Random(77);
     let target = *Target::all_f32_for_tests().last().unwrap();
     for draw in 0..if cfg!(miri) { 3 } else { 100 } {
-        let case = if draw % 3 == 0 { Case::of_bytes } else { Case::draw }(&mut random);
+        let draws = [Case::of_bytes, Case::draw, Case::of_tiles];
+        let case = draws[draw % 3](&mut random);
         let together = bits(&case.run(target, 0..case.count));
         let alone: Vec<u32> =
             (0..case.count).flat_map(|image| bits(&case.run(target, image..image + 1))).collect();
