@@ -40,7 +40,7 @@ pub(crate) enum Source {
 pub(crate) struct CellOptions {
     pub(crate) max_batch_size: PerCell<u32>,
     pub(crate) precision: PerCell<Precision>,
-    /// None: one stage, or for the policy `staged` those of the profile.
+    /// None: one stage, or for the policy `staged` those of the profile; without a profile, those that decisions begin.
     pub(crate) stages: Option<StageStarts>,
 }
 
@@ -149,8 +149,9 @@ pub(crate) fn load(
         let file = source.profile_file();
         let known = || profiles.stages_of(&source.name(), file.as_ref());
         let of_profile = || known().map(|stages| StageStarts::Named(stages.starts.clone()));
+        let of_policy = || of_profile().unwrap_or(StageStarts::Decided);
         let chosen = cells.stages.clone();
-        chosen.or_else(|| of_profile().filter(|_| is_staged(&source.name()))).unwrap_or_default()
+        chosen.or_else(|| is_staged(&source.name()).then(of_policy)).unwrap_or_default()
     };
     let mut loaded = load_all(found, cells, of_cells, stages)?;
     check_policies(&loaded.models, config)?;

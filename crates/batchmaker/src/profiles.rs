@@ -175,7 +175,7 @@ impl Profiles {
         self.files.get(&if self.is_named { None } else { file.map(|file| file.path.clone()) })
     }
 
-    /// Notes which of the models, each with the file of its profile, are one stage, though they might be cut.
+    /// Notes in which stages those of the models are, each with the file of its profile, that no profile cuts.
     pub(crate) fn note_stages<'a>(
         &mut self,
         models: impl Iterator<Item = (&'a Model, &'a Option<ProfileFile>)>,
@@ -184,10 +184,14 @@ impl Profiles {
             self.stages_of(&model.name, file.as_ref()).is_some()
         };
         let all = models.filter(|(model, file)| !is_known(model, file));
-        let note = |(Model { name, .. }, _): (&Model, _)| {
-            format!(
+        let note = |(Model { name, stage_starts, .. }, _): (&Model, _)| match stage_starts.len() {
+            0 => format!(
                 "{name} is one stage: if it has no recurrence, `batchmaker profile` finds stages for it"
-            )
+            ),
+            decided => format!(
+                "{name} is served in {} stages, as its exits and skips divide it: `batchmaker profile` measures them and finds others",
+                decided + 1
+            ),
         };
         let notes: Vec<String> = all.map(note).collect();
         self.notes.extend(notes);

@@ -110,6 +110,7 @@ mod tests {
     fn profile(stages: [[u64; 4]; 2]) -> ModelStages {
         let piece = |times: [u64; 4]| Piece {
             start: "node".to_owned(),
+            is_decided: false,
             times: [1, 2, 4, 8].into_iter().zip(times.map(|us| us * 1_000)).collect(),
         };
         ModelStages::of(&stages.map(piece))

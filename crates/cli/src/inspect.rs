@@ -60,7 +60,7 @@ fn stages(known: Option<&ModelStages>) -> Vec<Stage> {
 
 impl Stage {
     fn as_text(&self) -> String {
-        let Self { number, piece: Piece { start, times } } = self;
+        let Self { number, piece: Piece { start, times, .. } } = self;
         let begins = match number {
             0 => "from the beginning".to_owned(),
             _ => format!("from {start}"),
@@ -73,7 +73,7 @@ impl Stage {
     }
 
     fn as_json(&self) -> Value {
-        let Self { piece: Piece { start, times }, .. } = self;
+        let Self { piece: Piece { start, times, .. }, .. } = self;
         let time = |&(batch, ns): &(u32, u64)| json!({ "batch": batch, "us": ns as f64 / 1e3 });
         json!({
             "start": (!start.is_empty()).then_some(start),

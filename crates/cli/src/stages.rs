@@ -7,7 +7,7 @@ use batchmaker::{Loaded, Model, StageStarts, has_lengths, rows_of_request, stage
 use batchmaker_device::Device;
 use batchmaker_profile::{
     MeasureError, ModelStages, Piece, PieceCells, fast_size, measure_pieces, preferred_size, slice,
-    times_of,
+    stages_of_decisions, times_of,
 };
 
 use crate::models::only_model;
@@ -54,8 +54,8 @@ impl Slicer<'_> {
         Ok(())
     }
 
-    /// The stages of the model, `count` of them, or as many as slow no batch down, if they bring anything; none if it cannot be cut. `tell` is
-    /// called with what is measured next.
+    /// The stages of the model, `count` of them, or as many as slow no batch down, if they bring anything; none if it cannot be cut. A stage begins
+    /// with each decision in any case, if there are not too many. `tell` is called with what is measured next.
     ///
     /// # Errors
     /// The model or the device fails.
@@ -66,19 +66,20 @@ impl Slicer<'_> {
     ) -> anyhow::Result<Option<ModelStages>> {
         let (starts, cells) = self.cut(StageStarts::All)?;
         let Some(cells) = cells.filter(|_| !starts.is_empty()) else { return Ok(None) };
-        let starts = if count == Some(1) {
-            Vec::new()
+        let (starts, fewest) = if count == Some(1) {
+            (Vec::new(), Vec::new())
         } else {
             tell(format!("the {} pieces that stages may be made of", starts.len() + 1));
             let pieces = self.measure(&cells, &SIZES, LONGEST)?;
+            let fewest = starts_of(&pieces, fewest_stages(&pieces));
             match count {
-                Some(count) => starts_of(&pieces, count),
-                None => self.choose(&pieces, &mut tell)?,
+                Some(count) => (starts_of(&pieces, count), fewest),
+                None => (self.choose(&pieces, &mut tell)?, fewest),
             }
         };
         let mut stages = self.measure_stages(starts, &mut tell)?;
-        if count.is_none() && !stages.starts.is_empty() && !stages_pay(&stages, cells.is_varied) {
-            stages = self.measure_stages(Vec::new(), &mut tell)?;
+        if count.is_none() && stages.starts != fewest && !stages_pay(&stages, cells.is_varied) {
+            stages = self.measure_stages(fewest, &mut tell)?;
         }
         let short_batch = self.short_batch(stages.starts.clone(), &mut tell)?;
         Ok(Some(ModelStages { short_batch, ..stages }))
@@ -114,7 +115,7 @@ impl Slicer<'_> {
         Ok(fast_size(&times_of(&pieces)))
     }
 
-    /// The starts of as many stages as take no longer than the whole, for one request and for batches of the sizes that the model
+    /// The starts of as many stages as take no longer than the fewest, for one request and for batches of the sizes that the model
     /// prefers and is served in.
     fn choose(
         &self,
@@ -125,9 +126,11 @@ impl Slicer<'_> {
         let mut sizes = vec![1];
         sizes.extend([preferred_size(&times), fast_size(&times)].into_iter().flatten());
         sizes.dedup();
-        let whole = self.cut_at(Vec::new())?;
-        let mut chosen = Vec::new();
-        for count in COUNTS.into_iter().filter(|&count| count <= pieces.len()) {
+        let fewest = fewest_stages(pieces);
+        let mut chosen = starts_of(pieces, fewest);
+        let whole = self.cut_at(chosen.clone())?;
+        let counts = COUNTS.into_iter().filter(|&count| fewest < count && count <= pieces.len());
+        for count in counts {
             tell(format!("{count} stages, to choose their number"));
             let starts = starts_of(pieces, count);
             let cut = self.cut_at(starts.clone())?;
@@ -176,8 +179,11 @@ impl Slicer<'_> {
         let wanted = self.steps.unwrap_or(STEPS);
         let (rows, taken) = rows_of_request(model, wanted)?;
         let starts = [String::new()].into_iter().chain(model.stage_starts.iter().cloned());
-        let mut pieces: Vec<PieceCells> =
-            starts.map(|start| PieceCells { start, cells: Vec::new() }).collect();
+        let piece = |start: String| {
+            let is_decided = model.decided_starts.contains(&start);
+            PieceCells { start, is_decided, cells: Vec::new() }
+        };
+        let mut pieces: Vec<PieceCells> = starts.map(piece).collect();
         // Cells that share a type have all its rows together.
         for (&cell_type, &rows) in &rows {
             let cell = loaded.registry.get(cell_type);
@@ -195,6 +201,12 @@ struct Cut {
     steps: Option<usize>,
     /// Whether requests bring sequences of different lengths.
     is_varied: bool,
+}
+
+/// The number of stages to start from: one begins with each decision, if there are not too many.
+fn fewest_stages(pieces: &[Piece]) -> usize {
+    let count = stages_of_decisions(pieces);
+    if COUNTS.last() >= Some(&count) { count } else { 1 }
 }
 
 /// The nodes that begin `count` stages.

@@ -1,9 +1,9 @@
 //! Early exits and skips: `[[exit]]` and `[[skip]]` of a `model.toml`, and an `If` on data in the file.
 
 use batchmaker_graph::{
-    CellRegistry, Guard, NamedTensor, Parameters, Tensor, TensorData, Unfolded, ValueIndex,
+    CellRegistry, Guard, ModelId, NamedTensor, Parameters, Tensor, TensorData, Unfolded, ValueIndex,
 };
-use batchmaker_model::{LoadError, Model};
+use batchmaker_model::{LoadError, LoadOptions, Model, StageStarts, load_embedded};
 use onnx::{Graph, TOML, floats, info, load_files, node};
 use rten_onnx::onnx::{AttributeProto, DataType, GraphProto, NodeProto};
 
@@ -85,8 +85,7 @@ fn the_reply_takes_each_row_from_where_it_left() {
 /// A sequence that skips the second product has the first one's output in its place, and goes on.
 #[test]
 fn a_skip_leaves_out_what_one_tensor_takes() {
-    let rule = "[[skip]]\nwhen = \"confidence\"\nbelow = 0.5\ntensor = \"b\"\nfrom = \"a\"\n";
-    let model = load(network(), rule).unwrap();
+    let model = load(network(), SKIP).unwrap();
     assert_eq!(model.outputs.len(), 3, "they are outputs as before");
     let (unfolded, _) = unfold(&model, 1);
     assert_eq!(guards(&unfolded), [None, Some((0, false)), None]);
@@ -169,6 +168,47 @@ fn an_if_on_data_runs_one_branch_where_the_other_costs_much() {
     };
     assert_eq!(with(node("MatMul", "second", &["a", "A"], &["b"])), [None, Some((0, false))]);
     assert_eq!(with(node("Neg", "second", &["a"], &["b"])), [None]);
+}
+
+/// The nodes before which exits and skips of the network are decided, and the stage of each cell by the last of its nodes.
+fn decided(graph: Graph, rules: &str) -> (Vec<String>, Vec<(String, usize)>) {
+    let (toml, bytes) = (format!("{TOML}{rules}"), graph.bytes());
+    let files: [(&str, &[u8]); 2] = [("m.onnx", &bytes), ("model.toml", toml.as_bytes())];
+    let load = |stages| {
+        let options = LoadOptions { stages, ..LoadOptions::new(ModelId(0)) };
+        load_embedded("network", &files, &options, &mut CellRegistry::default()).unwrap()
+    };
+    let model = load(StageStarts::Decided);
+    assert_eq!(model.stage_starts, model.decided_starts);
+    let all = load(StageStarts::All);
+    assert_eq!(all.decided_starts, model.decided_starts);
+    assert!(all.decided_starts.iter().all(|start| all.stage_starts.contains(start)));
+    assert_eq!(load(StageStarts::default()).decided_starts, Vec::<String>::new());
+    let stages = model.cells.iter().map(|cell| (cell.name.clone(), cell.stage)).collect();
+    (model.decided_starts, stages)
+}
+
+const SKIP: &str = "[[skip]]\nwhen = \"confidence\"\nbelow = 0.5\ntensor = \"b\"\nfrom = \"a\"\n";
+
+/// A stage begins behind the decision of an exit; one with what a skip leaves out, and one with what follows.
+#[test]
+fn stages_begin_where_decisions_fall() {
+    let (starts, stages) = decided(network(), EXIT);
+    assert_eq!(starts, ["second"]);
+    assert_eq!(stages.iter().map(|(_, stage)| *stage).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(decided(network(), SKIP).0, ["second", "third"]);
+    assert_eq!(decided(network(), "").0, Vec::<String>::new());
+}
+
+/// The file computes the scores that decide behind all that they decide on: they are of the first stage all the same.
+#[test]
+fn what_decides_comes_before_what_it_decides_on() {
+    let mut graph = network();
+    let heads: Vec<NodeProto> = graph.graph.node.drain(1..3).collect();
+    graph.graph.node.extend(heads);
+    let (starts, stages) = decided(graph, EXIT);
+    assert_eq!(starts, ["second"]);
+    assert_eq!(stages.iter().map(|(_, stage)| *stage).collect::<Vec<_>>(), [0, 1], "{stages:?}");
 }
 
 #[test]

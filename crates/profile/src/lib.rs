@@ -35,6 +35,6 @@ pub use goal::{Choice, Goal};
 pub use machine::Machine;
 pub use measure::{GoOn, MeasureError, cell_curve, in_precision, precisions_of, takes_sequences};
 pub use operators::operator_table;
-pub use slicing::{Piece, fast_size, preferred_size, slice, times_of};
+pub use slicing::{Piece, fast_size, preferred_size, slice, stages_of_decisions, times_of};
 pub use stages::{ModelStages, PieceCells, measure_pieces};
 pub use table::profile_table;

@@ -1,5 +1,7 @@
 //! Cuts a model into stages by the times of its pieces (DVABatch, section 7.1).
 
+use std::collections::BTreeSet;
+
 /// A batch of the preferred size takes at most this many times as long for each of its members as a batch of the best size does.
 const PREFERRED_SLACK: f64 = 1.1;
 
@@ -14,6 +16,8 @@ const SHARE_MIN: f64 = 0.1;
 pub struct Piece {
     /// The node that it begins with.
     pub start: String,
+    /// Whether other requests need it than the piece before it: an early exit or a skip is decided between them.
+    pub is_decided: bool,
     /// Sizes of batches, ascending, each with the nanoseconds that the piece takes for such a batch.
     pub times: Vec<(u32, u64)>,
 }
@@ -48,14 +52,29 @@ pub fn times_of(pieces: &[Piece]) -> Vec<(u32, u64)> {
     sizes.map(|&(size, _)| (size, time(size))).collect()
 }
 
+/// The number of stages of which each begins with other requests than the one before it: one more than decisions.
+pub fn stages_of_decisions(pieces: &[Piece]) -> usize {
+    1 + decisions(pieces).count()
+}
+
 /// The positions of the pieces that begin stages 1, 2, …: so that the longest of `count` stages takes the least time, in batches of the
-/// size that the model prefers, and a stage begins where pieces prefer another size, if there are enough. Fewer stages than `count`
-/// where there are fewer pieces.
+/// size that the model prefers. A stage begins where a decision falls, and where pieces prefer another size, if there are enough. Fewer
+/// stages than `count` where there are fewer pieces.
 pub fn slice(pieces: &[Piece], count: usize) -> Vec<usize> {
     let count = count.clamp(1, pieces.len().max(1));
-    let changes = changes(pieces);
-    let fits = |changes: &[usize]| changes.len() < count;
-    divided(pieces, count, if fits(&changes) { &changes } else { &[] })
+    let mut forced = BTreeSet::new();
+    for wanted in [decisions(pieces).collect(), changes(pieces)] {
+        let with: BTreeSet<usize> = forced.iter().copied().chain(wanted).collect();
+        if with.len() < count {
+            forced = with;
+        }
+    }
+    divided(pieces, count, &forced)
+}
+
+/// The positions of pieces before which a decision falls.
+fn decisions(pieces: &[Piece]) -> impl Iterator<Item = usize> + '_ {
+    (1..pieces.len()).filter(|&at| pieces[at].is_decided)
 }
 
 /// The positions of pieces before which the preferred size changes, among those that take a share of the time.
@@ -84,13 +103,13 @@ fn time_at(times: &[(u32, u64)], size: u32) -> f64 {
 
 /// Divides pieces into `count` stages whose longest is the shortest, each of which begins or ends, and none of which has, a position of
 /// `forced` inside.
-fn divided(pieces: &[Piece], count: usize, forced: &[usize]) -> Vec<usize> {
+fn divided(pieces: &[Piece], count: usize, forced: &BTreeSet<usize>) -> Vec<usize> {
     let size = preferred_size(&times_of(pieces)).unwrap_or(1);
     let mut sums = vec![0.0];
     for piece in pieces {
         sums.push(sums[sums.len() - 1] + time_at(&piece.times, size));
     }
-    let is_whole = |from: usize, to: usize| !forced.iter().any(|at| (from + 1..to).contains(at));
+    let is_whole = |from: usize, to: usize| forced.range(from + 1..to).next().is_none();
     // For each number of stages and of pieces: the longest stage, and the pieces before the last stage.
     let n = pieces.len();
     let mut best = vec![vec![(f64::INFINITY, 0); n + 1]; count + 1];
@@ -124,7 +143,8 @@ mod tests {
     fn pieces(of: &[(u64, u32)]) -> Vec<Piece> {
         let piece = |(at, &(ns, full)): (usize, &(u64, u32))| {
             let time = |size: u32| (size, ns * u64::from(size.max(full) / full));
-            Piece { start: format!("node{at}"), times: [1, 2, 4, 8, 16, 32, 64].map(time).to_vec() }
+            let times = [1, 2, 4, 8, 16, 32, 64].map(time).to_vec();
+            Piece { start: format!("node{at}"), is_decided: false, times }
         };
         of.iter().enumerate().map(piece).collect()
     }
@@ -159,5 +179,19 @@ mod tests {
         let of = [(100, 1), (1, 4), (100, 1)];
         assert_eq!(slice(&pieces(&of), 2).len(), 1);
         assert!(changes(&pieces(&of)).is_empty());
+    }
+
+    /// Decisions come before preferences, and these before equal times.
+    #[test]
+    fn a_stage_begins_where_a_decision_falls() {
+        let mut all = pieces(&[(10, 1), (10, 4), (10, 4), (10, 4), (10, 4), (10, 4)]);
+        all[5].is_decided = true;
+        assert_eq!(stages_of_decisions(&all), 2);
+        assert_eq!(slice(&all, 1), [0; 0]);
+        assert_eq!(slice(&all, 2), [5]);
+        assert_eq!(slice(&all, 3), [1, 5]);
+        assert_eq!([slice(&all, 4).len(), slice(&all, 6).len()], [3, 5]);
+        all[2].is_decided = true;
+        assert_eq!(slice(&all, 2), [1], "there is no stage for each decision");
     }
 }

@@ -56,6 +56,7 @@ impl ModelStages {
         let starts = [String::new()].into_iter().chain(self.starts.iter().cloned());
         let piece = |(start, points): (String, &Vec<Point>)| Piece {
             start,
+            is_decided: false,
             times: points.iter().map(time).collect(),
         };
         starts.zip(&self.times).map(piece).collect()
@@ -107,6 +108,8 @@ impl ModelStages {
 pub struct PieceCells {
     /// The node that it begins with.
     pub start: String,
+    /// Whether an early exit or a skip is decided between it and the piece before it.
+    pub is_decided: bool,
     /// Its cells, and how many rows of each a request has.
     pub cells: Vec<(CellType, u32)>,
 }
@@ -129,7 +132,7 @@ pub fn measure_pieces(
     // Of the whole, for each size.
     let mut totals = vec![0.0; sizes.len()];
     let mut measured = Vec::new();
-    for PieceCells { start, cells } in pieces {
+    for PieceCells { start, is_decided, cells } in pieces {
         let mut sums = vec![0.0; sizes.len()];
         for (cell, rows) in cells {
             for (at, &size) in sizes.iter().enumerate() {
@@ -147,7 +150,7 @@ pub fn measure_pieces(
             }
         }
         let times = sizes.iter().zip(sums).map(|(&size, ns)| (size, ns as u64)).collect();
-        measured.push(Piece { start: start.clone(), times });
+        measured.push(Piece { start: start.clone(), is_decided: *is_decided, times });
     }
     measured.iter_mut().for_each(|piece: &mut Piece| piece.times.truncate(sizes.len()));
     Ok(measured)

@@ -33,9 +33,12 @@ pub struct LoadOptions {
 pub enum StageStarts {
     /// These, in the order of the file: each by its name, or `OP_k`, where k nodes lie before it. Without any, the file is one stage.
     Named(Vec<String>),
-    /// All that stages may well begin with: heavy operators before which few tensors lie that later ones read. A file
-    /// with recurrent operators, or with branches by what a request brings, is one stage, as is a directory of several files.
+    /// All that stages may well begin with: heavy operators before which few tensors lie that later ones read, and those before which an
+    /// early exit or a skip is decided. A file with recurrent operators, or with branches by what a request brings, is one stage, as is
+    /// a directory of several files.
     All,
+    /// Of these, those before which an early exit or a skip is decided.
+    Decided,
 }
 
 impl Default for StageStarts {

@@ -344,12 +344,12 @@ fn load_graph(
     tables.passed.clone_from(&file.passed);
     let mut registered = registry.clone();
     let (mut variants, mut names) = (Variants::default(), CellNames::default());
-    let WholeFile { variants: analysed, refused, stage_starts } = analysed(&file, &options.stages);
-    if !stage_starts.is_empty() {
-        let check = |(analysis, cut): &(Analysis, Cut)| check_stages(analysis, cut, &stage_starts);
+    let WholeFile { variants: analysed, refused, stages } = analysed(&file, &options.stages);
+    if !stages.starts.is_empty() {
+        let check = |(analysis, cut): &(Analysis, Cut)| check_stages(analysis, cut, &stages.starts);
         analysed.iter().try_for_each(check).map_err(|reason| in_stages(&file.name, &reason))?;
     }
-    tables.stage_starts = stage_starts;
+    tables.stages = stages;
     if let Some((analysis, _)) = analysed.first() {
         tables.notes.extend(products_of_bytes(&file, analysis.dequantised.products()));
     }

@@ -15,6 +15,7 @@ use crate::file::files::Files;
 use crate::file::passed::Passed;
 use crate::loading::reply_plan::{PlannedOutput, PlannedTensor, ReplyPlan};
 use crate::loading::text::{Labels, OutputTable, TextTable, Tokenizer, Unit, read_vocabulary};
+use crate::partition::stage_starts::StageNodes;
 use crate::unfold::unfolding::{ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 
 /// The tables of a `model.toml` beside the graph.
@@ -29,7 +30,7 @@ pub(crate) struct Tables {
     /// Inputs of strings that are outputs too.
     pub(crate) passed: Vec<Passed>,
     /// The nodes that begin stages 1, 2, ….
-    pub(crate) stage_starts: Vec<String>,
+    pub(crate) stages: StageNodes,
     /// Notes for its owner on how its files were read.
     pub(crate) notes: Vec<String>,
 }
@@ -48,6 +49,9 @@ pub struct Model {
     pub cells: Vec<ModelCell>,
     /// The nodes of its file that begin stages 1, 2, …, if it is cut into stages.
     pub stage_starts: Vec<String>,
+    /// Those of them before which an early exit or a skip is decided, if the model was loaded with all that stages may begin with
+    /// ([`StageStarts::All`](crate::StageStarts::All)), or with these.
+    pub decided_starts: Vec<String>,
     /// Notes for its owner on how its files were read.
     pub notes: Vec<String>,
     unfolding: Unfolding,
@@ -145,7 +149,8 @@ impl Model {
             inputs,
             outputs,
             cells: unfolding.cells.clone(),
-            stage_starts: tables.stage_starts,
+            stage_starts: tables.stages.starts,
+            decided_starts: tables.stages.decided,
             notes: tables.notes,
             unfolding,
             text,

@@ -9,7 +9,7 @@ use crate::error::Diagnostic;
 use crate::file::onnx_file::OnnxFile;
 use crate::partition::cut::cut;
 use crate::partition::segment::Cut;
-use crate::partition::stage_starts::stage_starts;
+use crate::partition::stage_starts::{StageNodes, stage_nodes};
 use crate::unfold::interface::check_outputs;
 
 /// The variants of a file.
@@ -18,25 +18,32 @@ pub(super) struct WholeFile {
     pub(super) variants: Vec<(Analysis, Cut)>,
     /// The obstacles to serving the first of the others.
     pub(super) refused: Option<Vec<Diagnostic>>,
-    /// The nodes that begin stages 1, 2, ….
-    pub(super) stage_starts: Vec<String>,
+    /// The nodes that begin stages 1, 2, …, and those of them before which a decision falls, where all that may are asked for.
+    pub(super) stages: StageNodes,
 }
 
 /// Analyses and cuts a file.
 pub(super) fn analysed(file: &OnnxFile, stages: &StageStarts) -> WholeFile {
     let variants = analyse_variants(file, &BODIES);
-    let stage_starts = match (stages, &variants[..]) {
-        (StageStarts::Named(named), _) => named.clone(),
-        (StageStarts::All, [only]) if only.diagnostics.is_empty() => stage_starts(only),
-        (StageStarts::All, _) => Vec::new(),
+    let found = || match &variants[..] {
+        [only] if only.diagnostics.is_empty() => stage_nodes(only),
+        _ => StageNodes::default(),
     };
-    let mut found = WholeFile { variants: Vec::new(), refused: None, stage_starts };
+    let stages = match stages {
+        StageStarts::Named(named) => StageNodes { starts: named.clone(), decided: Vec::new() },
+        StageStarts::Decided => {
+            let StageNodes { decided, .. } = found();
+            StageNodes { starts: decided.clone(), decided }
+        }
+        StageStarts::All => found(),
+    };
+    let mut found = WholeFile { variants: Vec::new(), refused: None, stages };
     for mut analysis in variants {
         for (node, reason) in check_outputs(&analysis) {
             analysis.diagnostics.push(Diagnostic { operator: "output".to_owned(), node, reason });
         }
         let is_sound = analysis.diagnostics.is_empty();
-        let cut = is_sound.then(|| cut(&mut analysis, Vec::new(), &found.stage_starts));
+        let cut = is_sound.then(|| cut(&mut analysis, Vec::new(), &found.stages.starts));
         if let Some(cut) = &cut {
             let unbuilt = unbuilt(cut, &analysis);
             analysis.diagnostics.extend(unbuilt);

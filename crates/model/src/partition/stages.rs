@@ -4,8 +4,8 @@ use crate::analysis::state::Analysis;
 use crate::analysis::value::{RowOp, Scope, Source};
 use crate::partition::guards::OpGuard;
 
-/// The stage of each op. The first `written` are those of the file's nodes, in their order; those behind them belong to what they
-/// read. `starts` names the nodes that begin stages 1, 2, …. No op reads what one of a later stage writes.
+/// The stage of each op. The first `written` are those of the file's nodes; those behind them belong to what they read. `starts` names
+/// the nodes that begin stages 1, 2, …, in the order of computation. No op reads what one of a later stage writes.
 pub(super) fn stages(
     analysis: &Analysis,
     written: usize,
@@ -16,10 +16,13 @@ pub(super) fn stages(
     if starts.is_empty() {
         return stages;
     }
-    let first = |label: &String| analysis.ops.iter().position(|op| op.label == *label);
+    let order = order(analysis, guards);
+    let first = |label: &String| order.iter().position(|&op| analysis.ops[op].label == *label);
     let firsts: Vec<Option<usize>> = starts.iter().map(first).collect();
+    let mut places = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(place, &op)| places[op] = place);
     let of_place = |op: usize| {
-        let begun = |first: &Option<usize>| first.is_some_and(|first| first <= op);
+        let begun = |first: &Option<usize>| first.is_some_and(|first| first <= places[op]);
         firsts.iter().rposition(begun).map_or(0, |start| start + 1)
     };
     loop {
@@ -27,11 +30,8 @@ pub(super) fn stages(
         for op in 0..stages.len() {
             let own = if op < written { of_place(op) } else { 0 };
             // Nor is one needed or not by what a later stage computes.
-            let decided_by = guards[op].and_then(|guard| match guard.condition.source {
-                Source::Op(of, _) => Some(of),
-                _ => None,
-            });
-            let read = producers(analysis, op).chain(decided_by).map(|of| stages[of]).max();
+            let before = producers(analysis, op).chain(decider(guards[op]));
+            let read = before.map(|of| stages[of]).max();
             stages[op] = own.max(read.unwrap_or(0));
         }
         if stages == before {
@@ -49,6 +49,34 @@ pub(super) fn stages(
         }
     }
     stages
+}
+
+/// The ops in the order of the file, but for those that decide whether another is needed, and what these read: they come before it. (A file may
+/// compute all its heads at its end.)
+pub(super) fn order(analysis: &Analysis, guards: &[Option<OpGuard>]) -> Vec<usize> {
+    let mut order = Vec::with_capacity(analysis.ops.len());
+    let mut is_open = vec![true; analysis.ops.len()];
+    // Ops to place, each with whether what comes before it was placed.
+    let mut stack: Vec<(usize, bool)> =
+        (0..analysis.ops.len()).rev().map(|op| (op, false)).collect();
+    while let Some((op, is_due)) = stack.pop() {
+        if is_due {
+            order.push(op);
+        } else if std::mem::take(&mut is_open[op]) {
+            stack.push((op, true));
+            let before = producers(analysis, op).chain(decider(guards[op]));
+            stack.extend(before.filter(|&of| is_open[of]).map(|of| (of, false)));
+        }
+    }
+    order
+}
+
+/// The op that computes whether one with this guard is needed.
+fn decider(guard: Option<OpGuard>) -> Option<usize> {
+    match guard?.condition.source {
+        Source::Op(of, _) => Some(of),
+        _ => None,
+    }
 }
 
 /// Whether an op computes the same for every row: of constants and lengths alone.
