@@ -94,7 +94,18 @@ def padded_beyond(graph):
     return graph.lstm(7)
 
 
-STREAMED = [padded_beyond, causal, padded, cut, strided, row_wise_between]
+def over_features(graph):
+    """Windows over steps and features, of so many channels that pixels are computed in tiles of two steps."""
+    graph.op("Unsqueeze", graph.constant([1], np.int64))
+    for inputs in (1, 64):
+        weights = graph.random.standard_normal((64, inputs, 3, 3)) / (9 * inputs) ** 0.5
+        graph.op("Conv", graph.constant(weights), graph.weights(64), pads=[2, 1, 0, 1])
+        graph.op("Relu")
+    graph.op("ReduceMean", axes=[1], keepdims=0)
+    return graph.lstm(FEATURES)
+
+
+STREAMED = [padded_beyond, causal, padded, cut, strided, row_wise_between, over_features]
 
 
 def wide(graph):

@@ -9,8 +9,8 @@
 //! the position. A tile over the edge of y is computed whole, and what lies outside is dropped.
 //!
 //! **Order.** Transforms add four rows, then four columns, in the order below. The products have the order of `convolution.rs`: channels
-//! in parts of at most 256. So neither the other tiles of a block, nor the division of pixels or outputs, changes a bit. An infinite
-//! element of x makes NaN of the tiles that it reaches, also of pixels whose windows it does not belong to.
+//! in parts of at most 256. So neither the other tiles of a block, nor the division of pixels or outputs, changes a bit. Whether its row and its column
+//! are even does: pixels of a tile are sums of other products. An infinite element of x may make NaN of pixels whose windows it belongs to.
 
 #![expect(clippy::needless_range_loop, reason = "one index into several arrays of registers")]
 
@@ -152,7 +152,7 @@ impl Winograd {
         &self.products[0]
     }
 
-    /// Multiplications for an element of y.
+    /// Multiplications for an element of y, of whole tiles.
     pub(super) fn multiplications(&self) -> usize {
         self.inputs * POSITIONS / (TILE * TILE)
     }

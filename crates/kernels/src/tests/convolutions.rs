@@ -362,6 +362,24 @@ fn parts_have_the_bits_of_the_whole() {
 }
 
 #[test]
+fn a_part_is_of_whole_rows_of_tiles() {
+    let mut random = Random(0x711e);
+    let side = Window { kernel: 3, before: 1, after: 1, ..Window::POINT };
+    let case = Case { windows: [side; 2], size: [4, 5], ..Case::of_tiles(&mut random) };
+    let packed = case.packed(Target::all_f32_for_tests()[0]);
+    let x = random.vec(4 * 5 * case.inputs, 1.0);
+    let images = Images { count: 1, size: case.size, x: &x };
+    let columns = 5;
+    let after = Epilogue { residual: None, activation: Activation::Identity };
+    let run = |part: std::ops::Range<usize>| {
+        let mut y = vec![0.0; part.len() * case.outputs];
+        packed.run_part(images, after, part, &mut y).is_ok()
+    };
+    assert!(run(0..2 * columns));
+    assert!(!run(0..columns) && !run(columns..2 * columns) && !run(1..2 * columns));
+}
+
+#[test]
 fn parts_of_the_outputs_have_the_bits_of_the_whole() {
     let mut random = Random(0x0172);
     let draws = if cfg!(miri) { 1 } else { 20 };

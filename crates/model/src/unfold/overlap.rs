@@ -19,6 +19,9 @@ use crate::unfold::plan::{
 /// The most steps of a request that one of its reply waits for.
 const STEPS_MAX: i64 = 1 << 14;
 
+/// Kernels may compute the windows of so many steps together, from the first on, so that a step's place among them is seen in its bits.
+const TILE_STEPS: i64 = 2;
+
 impl Overlap {
     /// The overlap of a plan; none if no cell takes several steps at once. `dependences` are those of its values.
     ///
@@ -127,11 +130,12 @@ impl UnfoldPlan {
             return KeptSteps::default();
         };
         let next = self.reply_steps(overlap, &self.counts(overlap.axis, length)).max(answered);
-        // Windows over what is kept begin where they do in the whole sequence, and there is one of each.
+        // Windows over what is kept begin where they do in the whole sequence, tiles of them too, and there is one of each.
         let Reach { stride, low, .. } = overlap.reach;
         let first = usize::try_from(stride * next as i64 + low).unwrap_or(0);
         let (first, stride) = (first.min(length.saturating_sub(overlap.least)), stride as usize);
-        let first = first / stride * stride;
+        let tile = stride * TILE_STEPS as usize;
+        let first = first / tile * tile;
         let answered = next - first / stride;
         let tensors = with_steps.into_iter().map(|(tensor, axis)| NamedTensor {
             name: tensor.name.clone(),
@@ -173,7 +177,7 @@ impl UnfoldPlan {
                 _ => 1,
             });
             let Reach { stride, low, high } = overlap.reach;
-            let steps = (high - low + 2 * stride) as usize + overlap.least;
+            let steps = (high - low + (1 + TILE_STEPS) * stride) as usize + overlap.least;
             let elements = fixed.fold(steps, usize::saturating_mul);
             elements.saturating_mul(size_of::<i64>())
         });
