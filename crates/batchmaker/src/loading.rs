@@ -40,7 +40,7 @@ pub(crate) enum Source {
 pub(crate) struct CellOptions {
     pub(crate) max_batch_size: PerCell<u32>,
     pub(crate) precision: PerCell<Precision>,
-    /// None: one stage, or for the policy `staged` those of the profile; without a profile, those that decisions begin.
+    /// None: one stage, or for the policy `staged` those of the profile; of a model without a profile, those that decisions begin.
     pub(crate) stages: Option<StageStarts>,
 }
 
@@ -149,7 +149,12 @@ pub(crate) fn load(
         let file = source.profile_file();
         let known = || profiles.stages_of(&source.name(), file.as_ref());
         let of_profile = || known().map(|stages| StageStarts::Named(stages.starts.clone()));
-        let of_policy = || of_profile().unwrap_or(StageStarts::Decided);
+        // Profiles of cells are of those of the whole model.
+        let is_known = || !of_cells(source).is_empty();
+        let of_policy = || match of_profile() {
+            None if !is_known() => StageStarts::Decided,
+            stages => stages.unwrap_or_default(),
+        };
         let chosen = cells.stages.clone();
         chosen.or_else(|| is_staged(&source.name()).then(of_policy)).unwrap_or_default()
     };

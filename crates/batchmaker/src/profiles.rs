@@ -184,14 +184,18 @@ impl Profiles {
             self.stages_of(&model.name, file.as_ref()).is_some()
         };
         let all = models.filter(|(model, file)| !is_known(model, file));
-        let note = |(Model { name, stage_starts, .. }, _): (&Model, _)| match stage_starts.len() {
-            0 => format!(
-                "{name} is one stage: if it has no recurrence, `batchmaker profile` finds stages for it"
-            ),
-            decided => format!(
-                "{name} is served in {} stages, as its exits and skips divide it: `batchmaker profile` measures them and finds others",
-                decided + 1
-            ),
+        let note = |(Model { name, stage_starts, decided_starts, .. }, _): (&Model, _)| {
+            if stage_starts.is_empty() {
+                return format!(
+                    "{name} is one stage: if it has no recurrence, `batchmaker profile` finds stages for it"
+                );
+            }
+            let why =
+                if decided_starts.is_empty() { "" } else { ", as its exits and skips divide it" };
+            format!(
+                "{name} is served in {} stages{why}: `batchmaker profile` measures their times",
+                stage_starts.len() + 1
+            )
         };
         let notes: Vec<String> = all.map(note).collect();
         self.notes.extend(notes);

@@ -71,7 +71,7 @@ impl Slicer<'_> {
         } else {
             tell(format!("the {} pieces that stages may be made of", starts.len() + 1));
             let pieces = self.measure(&cells, &SIZES, LONGEST)?;
-            let fewest = starts_of(&pieces, fewest_stages(&pieces));
+            let fewest = starts_of(&pieces, stages_of_decisions(&pieces));
             match count {
                 Some(count) => (starts_of(&pieces, count), fewest),
                 None => (self.choose(&pieces, &mut tell)?, fewest),
@@ -126,7 +126,7 @@ impl Slicer<'_> {
         let mut sizes = vec![1];
         sizes.extend([preferred_size(&times), fast_size(&times)].into_iter().flatten());
         sizes.dedup();
-        let fewest = fewest_stages(pieces);
+        let fewest = stages_of_decisions(pieces);
         let mut chosen = starts_of(pieces, fewest);
         let whole = self.cut_at(chosen.clone())?;
         let counts = COUNTS.into_iter().filter(|&count| fewest < count && count <= pieces.len());
@@ -201,12 +201,6 @@ struct Cut {
     steps: Option<usize>,
     /// Whether requests bring sequences of different lengths.
     is_varied: bool,
-}
-
-/// The number of stages to start from: one begins with each decision, if there are not too many.
-fn fewest_stages(pieces: &[Piece]) -> usize {
-    let count = stages_of_decisions(pieces);
-    if COUNTS.last() >= Some(&count) { count } else { 1 }
 }
 
 /// The nodes that begin `count` stages.

@@ -196,8 +196,37 @@ fn stages_begin_where_decisions_fall() {
     let (starts, stages) = decided(network(), EXIT);
     assert_eq!(starts, ["second"]);
     assert_eq!(stages.iter().map(|(_, stage)| *stage).collect::<Vec<_>>(), [0, 1]);
-    assert_eq!(decided(network(), SKIP).0, ["second", "third"]);
+    let (starts, stages) = decided(network(), SKIP);
+    assert_eq!(starts, ["second", "skip 1: b"], "what merges both ways goes on with what follows");
+    assert_eq!(stages.iter().map(|(_, stage)| *stage).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(decided(network(), "").0, Vec::<String>::new());
+}
+
+/// What is light and leads to a heavy operator behind an exit is left out with it.
+#[test]
+fn a_stage_begins_with_what_leads_to_its_products() {
+    let mut graph = network();
+    graph.graph.node[3].input[0] = "c".to_owned();
+    graph.graph.node.insert(3, node("Relu", "between", &["a"], &["c"]));
+    let (starts, stages) = decided(graph, EXIT);
+    assert_eq!(starts, ["between"]);
+    assert_eq!(stages.iter().map(|(_, stage)| *stage).collect::<Vec<_>>(), [0, 1], "{stages:?}");
+}
+
+/// More decisions than stages make none.
+#[test]
+fn many_decisions_divide_nothing() {
+    let skips: String = (0..8).map(|at| SKIP.replace("\"b\"", &format!("\"b{at}\""))).collect();
+    let mut graph = network();
+    graph.graph.node.truncate(3);
+    for at in 0..8 {
+        let from = if at == 0 { "a".to_owned() } else { format!("s{}", at - 1) };
+        let (name, b, s) = (format!("second{at}"), format!("b{at}"), format!("s{at}"));
+        graph.graph.node.push(node("MatMul", &name, &[&from, "A"], &[&b]));
+        graph.graph.node.push(node("MatMul", &format!("third{at}"), &[&b, "A"], &[&s]));
+    }
+    graph.graph.node.push(node("MatMul", "last", &["s7", "A"], &["y"]));
+    assert_eq!(decided(graph, &skips).0, Vec::<String>::new());
 }
 
 /// The file computes the scores that decide behind all that they decide on: they are of the first stage all the same.

@@ -122,7 +122,9 @@ impl OnnxFile {
             return Err(format!("no operator computes `{tensor}`"));
         };
         output.clone_from(&elsewhere);
-        let select = Node::select(label.to_owned(), condition, [from, &elsewhere], tensor);
+        // A name of its own, by which a stage may begin with it.
+        let select =
+            Node::select(format!("{label}: {tensor}"), condition, [from, &elsewhere], tensor);
         self.insert(select)
     }
 

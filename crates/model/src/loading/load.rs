@@ -7,7 +7,6 @@ use std::sync::Arc;
 use batchmaker_graph::{CellRegistry, Tensor};
 
 use crate::analysis::ids::id_bound;
-use crate::analysis::state::Analysis;
 use crate::analysis::value::View;
 use crate::data::named_cell::NamedCell;
 use crate::emit::registration::{LoadOptions, ModelCell, NewCell, StageStarts};
@@ -24,7 +23,6 @@ use crate::loading::toml_tables::{
     CellTable, ChainTable, EncoderDecoderTable, TreeTable, step_outputs,
 };
 use crate::loading::whole_file::{WholeFile, analysed};
-use crate::partition::segment::Cut;
 use crate::unfold::cell_names::CellNames;
 use crate::unfold::planner::plan;
 use crate::unfold::templates::chain::Chain;
@@ -311,26 +309,6 @@ fn in_stages(file: &str, reason: &str) -> LoadError {
     LoadError::Stages { file: file.to_owned(), reason: reason.to_owned() }
 }
 
-/// Checks that a file without recurrence is cut into stages, each of which has cells.
-fn check_stages(analysis: &Analysis, cut: &Cut, starts: &[String]) -> Result<(), String> {
-    if !starts.is_empty() && !analysis.recurrents.is_empty() {
-        return Err("it has recurrent operators, whose steps are its cells".to_owned());
-    }
-    let is_missing = |start: &&String| !analysis.ops.iter().any(|op| op.label == **start);
-    if let Some(start) = starts.iter().find(is_missing) {
-        return Err(format!("no operator `{start}` is computed for a request"));
-    }
-    let has_cells = |stage: usize| cut.segments.iter().any(|segment| segment.stage == stage);
-    match (0..=starts.len()).find(|&stage| !has_cells(stage)) {
-        Some(stage) if stage < starts.len() => Err(format!(
-            "no cell lies before `{}`, in the stage that it ends; stages begin in the order of the file",
-            starts[stage]
-        )),
-        Some(stage) => Err(format!("nothing is computed from `{}` on", starts[stage - 1])),
-        None => Ok(()),
-    }
-}
-
 /// Loads a whole file, which has this name.
 fn load_graph(
     (file_name, file): (&str, OnnxFile),
@@ -344,11 +322,14 @@ fn load_graph(
     tables.passed.clone_from(&file.passed);
     let mut registered = registry.clone();
     let (mut variants, mut names) = (Variants::default(), CellNames::default());
-    let WholeFile { variants: analysed, refused, stages } = analysed(&file, &options.stages);
-    if !stages.starts.is_empty() {
-        let check = |(analysis, cut): &(Analysis, Cut)| check_stages(analysis, cut, &stages.starts);
-        analysed.iter().try_for_each(check).map_err(|reason| in_stages(&file.name, &reason))?;
+    let mut whole = analysed(&file, &options.stages);
+    if let Err(reason) = whole.check_stages() {
+        if matches!(options.stages, StageStarts::Named(_)) {
+            return Err(in_stages(&file.name, &reason));
+        }
+        whole = analysed(&file, &StageStarts::default());
     }
+    let WholeFile { variants: analysed, refused, stages } = whole;
     tables.stages = stages;
     if let Some((analysis, _)) = analysed.first() {
         tables.notes.extend(products_of_bytes(&file, analysis.dequantised.products()));

@@ -22,6 +22,40 @@ pub(super) struct WholeFile {
     pub(super) stages: StageNodes,
 }
 
+impl WholeFile {
+    /// Checks that the file is cut into its stages, each of which has cells.
+    ///
+    /// # Errors
+    /// The reason why it is not.
+    pub(super) fn check_stages(&self) -> Result<(), String> {
+        if self.stages.starts.is_empty() {
+            return Ok(());
+        }
+        self.variants
+            .iter()
+            .try_for_each(|(analysis, cut)| check(analysis, cut, &self.stages.starts))
+    }
+}
+
+fn check(analysis: &Analysis, cut: &Cut, starts: &[String]) -> Result<(), String> {
+    if !analysis.recurrents.is_empty() {
+        return Err("it has recurrent operators, whose steps are its cells".to_owned());
+    }
+    let is_missing = |start: &&String| !analysis.ops.iter().any(|op| op.label == **start);
+    if let Some(start) = starts.iter().find(is_missing) {
+        return Err(format!("no operator `{start}` is computed for a request"));
+    }
+    let has_cells = |stage: usize| cut.segments.iter().any(|segment| segment.stage == stage);
+    match (0..=starts.len()).find(|&stage| !has_cells(stage)) {
+        Some(stage) if stage < starts.len() => Err(format!(
+            "no cell lies before `{}`, in the stage that it ends; stages begin in the order of the file",
+            starts[stage]
+        )),
+        Some(stage) => Err(format!("nothing is computed from `{}` on", starts[stage - 1])),
+        None => Ok(()),
+    }
+}
+
 /// Analyses and cuts a file.
 pub(super) fn analysed(file: &OnnxFile, stages: &StageStarts) -> WholeFile {
     let variants = analyse_variants(file, &BODIES);

@@ -64,8 +64,8 @@ pub(super) fn order(analysis: &Analysis, guards: &[Option<OpGuard>]) -> Vec<usiz
             order.push(op);
         } else if std::mem::take(&mut is_open[op]) {
             stack.push((op, true));
-            let before = producers(analysis, op).chain(decider(guards[op]));
-            stack.extend(before.filter(|&of| is_open[of]).map(|of| (of, false)));
+            let before: Vec<usize> = producers(analysis, op).chain(decider(guards[op])).collect();
+            stack.extend(before.into_iter().rev().filter(|&of| is_open[of]).map(|of| (of, false)));
         }
     }
     order
