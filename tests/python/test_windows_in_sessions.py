@@ -95,7 +95,7 @@ def padded_beyond(graph):
 
 
 def over_features(graph):
-    """Windows over steps and features, of so many channels that pixels are computed in tiles of two steps."""
+    """Windows over steps and features. With 64 channels, two steps are computed together."""
     graph.op("Unsqueeze", graph.constant([1], np.int64))
     for inputs in (1, 64):
         weights = graph.random.standard_normal((64, inputs, 3, 3)) / (9 * inputs) ** 0.5

@@ -202,7 +202,7 @@ fn stages_begin_where_decisions_fall() {
     assert_eq!(decided(network(), "").0, Vec::<String>::new());
 }
 
-/// What is light and leads to a heavy operator behind an exit is left out with it.
+/// The stage behind an exit begins with the operators that compute what its first product reads, not with the product.
 #[test]
 fn a_stage_begins_with_what_leads_to_its_products() {
     let mut graph = network();

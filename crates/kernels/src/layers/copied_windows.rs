@@ -68,8 +68,8 @@ impl CopiedWindows {
             + size_of::<f32>() * ROWS_MAX * (longest + 8 * LINE_LEN)
     }
 
-    /// Computes y, `[pixels, outputs]`, of the pixels from `from` on, counted over all images. `done` is called with elements of y that are complete, and
-    /// their place in it.
+    /// Computes y, `[pixels, outputs]`, of the pixels from `from` on, counted over all images. `done` is called with elements of y that are
+    /// complete, and their place in it.
     pub(super) fn run(
         &self,
         places: &Places<'_>,

@@ -55,7 +55,8 @@ impl WindowProduct {
         Self { parts, panels, is_far }
     }
 
-    /// Says that the weights are some of so many bytes, all of which are read in turn.
+    /// Notes that other matrices are read before this one is read again, `bytes` of weights in all: whether these stay in a near cache decides
+    /// whether weights are fetched ahead.
     pub(super) fn set_turn(&mut self, bytes: usize) {
         self.is_far = bytes > FETCH_AHEAD_BYTES;
     }

@@ -60,7 +60,7 @@ pub(super) struct Winograd {
     bias: Vec<f32>,
 }
 
-/// The pixels of y.
+/// The pixels of y, and the tiles that they are divided into.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TileGrid {
     rows: usize,
@@ -68,7 +68,7 @@ pub(super) struct TileGrid {
 }
 
 impl TileGrid {
-    /// The grid of images of y with so many rows and columns.
+    /// The tiles of images of y that have `rows` rows of `columns` pixels.
     pub(super) fn new([rows, columns]: [usize; 2]) -> Self {
         Self { rows, columns }
     }

@@ -31,7 +31,8 @@ pub struct LoadOptions {
 /// The nodes of a file without recurrence that begin its stages, but for the first stage (DVABatch, section 7.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StageStarts {
-    /// These, in the order of computation, which is that of the file, but that what decides on exits comes before them: each by its name, or `OP_k`, where k nodes lie before it. Without any, the file is one stage.
+    /// These, each by its name, or `OP_k`, where k nodes lie before it. They stand in the order of the file, except that what decides whether an
+    /// operator is needed counts as before that operator. Without any, the file is one stage.
     Named(Vec<String>),
     /// All that stages may well begin with: heavy operators before which few tensors lie that later ones read, and those before which an
     /// early exit or a skip is decided. A file with recurrent operators, or with branches by what a request brings, is one stage, as is

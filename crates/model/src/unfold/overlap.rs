@@ -19,7 +19,8 @@ use crate::unfold::plan::{
 /// The most steps of a request that one of its reply waits for.
 const STEPS_MAX: i64 = 1 << 14;
 
-/// Kernels may compute the windows of so many steps together, from the first on, so that a step's place among them is seen in its bits.
+/// A kernel may compute this many steps together, counted from the first one that it is given. The bits of a step then depend on whether it is the
+/// first or the second of them.
 const TILE_STEPS: i64 = 2;
 
 impl Overlap {
@@ -130,7 +131,7 @@ impl UnfoldPlan {
             return KeptSteps::default();
         };
         let next = self.reply_steps(overlap, &self.counts(overlap.axis, length)).max(answered);
-        // Windows over what is kept begin where they do in the whole sequence, tiles of them too, and there is one of each.
+        // Windows over what is kept begin where they do in the whole sequence, steps are computed together with the same others, and there is one of each window.
         let Reach { stride, low, .. } = overlap.reach;
         let first = usize::try_from(stride * next as i64 + low).unwrap_or(0);
         let (first, stride) = (first.min(length.saturating_sub(overlap.least)), stride as usize);
