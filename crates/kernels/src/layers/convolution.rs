@@ -340,16 +340,18 @@ impl PackedConvolution {
         Ok(())
     }
 
-    /// Divides the outputs into at most `count` parts, about equal, each of which may run by itself: a few pixels with much weight are so
-    /// divided that each weight is read once. None where pixels are better divided, as there are more of them, or too few panels of
-    /// outputs, or too small ones.
+    /// Divides the outputs into parts, each of which may run by itself: `count` equal ones, or one for each panel if there are fewer. Panels that
+    /// are left over, fewer than `count`, are parts of their own, which come last. A few pixels with much weight are so divided that each
+    /// weight is read once. None where pixels are better divided, as there are more of them, or too few panels of outputs, or too small
+    /// ones.
     pub fn output_parts(&self, images: Images<'_>, count: usize) -> Option<Vec<Range<usize>>> {
         let (weights, _) = self.divided_outputs(images)?;
-        let panels = weights.panel_count();
-        let count = count.clamp(1, panels.max(1));
-        let part =
-            |part: usize| weights.outputs(panels * part / count..panels * (part + 1) / count);
-        Some((0..count).map(part).collect())
+        let (panels, count) = (weights.panel_count(), count.max(1));
+        let of_part = (panels / count).max(1);
+        let equal = count.min(panels / of_part) * of_part;
+        let firsts = (0..equal).step_by(of_part).map(|first| first..first + of_part);
+        let parts = firsts.chain((equal..panels).map(|panel| panel..panel + 1));
+        Some(parts.map(|panels| weights.outputs(panels)).collect())
     }
 
     /// The bytes of the weights that [`Self::output_parts`] divides; 0 where pixels are better divided.
