@@ -137,6 +137,28 @@ impl TensorData {
         }
     }
 
+    /// No elements yet, with memory for `count` of them.
+    pub fn with_capacity(element: ElementType, count: usize) -> Self {
+        match element.stored() {
+            ElementType::I64 => Self::I64(Vec::with_capacity(count)),
+            ElementType::I32 => Self::I32(Vec::with_capacity(count)),
+            ElementType::Bool => Self::Bool(Vec::with_capacity(count)),
+            ElementType::Bytes => Self::Bytes(Vec::with_capacity(count)),
+            _ => Self::F32(Vec::with_capacity(count)),
+        }
+    }
+
+    /// The number of elements that there is memory for.
+    pub fn capacity(&self) -> usize {
+        match self {
+            Self::F32(data) => data.capacity(),
+            Self::I64(data) => data.capacity(),
+            Self::I32(data) => data.capacity(),
+            Self::Bool(data) => data.capacity(),
+            Self::Bytes(data) => data.capacity(),
+        }
+    }
+
     /// An upper bound of the bytes that the elements take. A byte string counts its allocation.
     pub fn heap_bytes(&self) -> usize {
         match self {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use batchmaker_graph::{Item, RequestId, RowSpec, SinkTime, TensorData, Work};
 
-use crate::memory::batch_tensor::{Gathered, scatter};
+use crate::memory::batch_tensor::Gathered;
 use crate::memory::request_memory::RequestMemory;
 
 /// Divides the rows of `items` into parts of at most `rows_max` rows, as equal as they can be, which it appends to `parts`.
@@ -77,9 +77,13 @@ pub(crate) unsafe fn run_rows<E>(
                 continue;
             };
             let skip = skip + (nodes.start - item.first) as usize;
-            // SAFETY: each row of a run is given out once, and the caller promises that nobody else
-            // accesses the row that it writes.
-            unsafe { scatter(&mut outputs[sink.port], skip, &to, first, nodes.len() as u32) };
+            let (output, count) = (&mut outputs[sink.port], nodes.len() as u32);
+            let is_needed = run.sinks.iter().filter(|other| other.port == sink.port).count() > 1;
+            // SAFETY: each row of a run is given out once, and the caller promises that nobody else accesses the row that it writes. Nobody
+            // reads a row before it is written.
+            unsafe {
+                memory.write(output, skip, (sink.rows.value, &to), (first, count), is_needed)
+            };
         }
         skip += item.count as usize;
     }

@@ -4,14 +4,14 @@ use std::cell::UnsafeCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use batchmaker_graph::{
     CellGraph, CellTypeId, RowOrder, RowSpec, Rows, RunIndex, Tensor, TensorData, ValueIndex,
 };
 
-use super::batch_tensor::{Gathered, data_pointer};
+use super::batch_tensor::{Gathered, data_pointer, scatter};
 use super::row_pointers::RowPointers;
 use super::slot_arena::HeldSlot;
 
@@ -28,9 +28,9 @@ pub(crate) struct RequestMemory {
 }
 
 struct Value {
-    /// Owns the elements. Touched after construction only by `take_outputs`.
+    /// Owns the elements. Touched after construction only by `write` and `take_outputs`.
     data: UnsafeCell<TensorData>,
-    elements: *mut u8,
+    elements: AtomicPtr<u8>,
     row_bytes: usize,
     rows: usize,
     /// Whether all of it came with the request.
@@ -39,11 +39,11 @@ struct Value {
     token_ids: Box<[AtomicU32]>,
 }
 
-// SAFETY: the pointers lead into vectors that the value itself owns, and that stay where they are
-// until `take_outputs`. Rows are accessed in unsafe code only, in the order that the manager gives tasks.
+// SAFETY: the pointers lead into vectors that the value itself owns, and that stay where they are until `write`, before which nobody has
+// a use for the rows, or `take_outputs`. Rows are accessed in unsafe code only, in the order that the manager gives tasks.
 unsafe impl Send for RequestMemory {}
 // SAFETY: rows are accessed in unsafe code only, as for `Send`. `data` is accessed through a shared reference
-// by `take_outputs` alone, whose caller promises that nobody else accesses the values.
+// by `write` and `take_outputs` alone, whose callers promise that nobody else accesses the value.
 unsafe impl Sync for RequestMemory {}
 
 impl Value {
@@ -54,10 +54,15 @@ impl Value {
             rows * row.elements(),
             "a value holds other rows than its graph says"
         );
-        let elements = data_pointer(&mut data);
+        let elements = AtomicPtr::new(data_pointer(&mut data));
         let row_bytes = row.elements() * row.element.bytes();
         let (data, token_ids) = (UnsafeCell::new(data), Box::default());
         Self { data, elements, row_bytes, rows, is_brought, token_ids }
+    }
+
+    /// The address of the first element.
+    fn elements(&self) -> *mut u8 {
+        self.elements.load(Ordering::Relaxed)
     }
 }
 
@@ -146,7 +151,8 @@ impl RequestMemory {
         self.values[value.index()].is_brought
     }
 
-    /// The rows of a port of a run of this memory's graph. The memory must outlive the pointers.
+    /// The rows of a port of a run of this memory's graph. The memory must outlive the pointers. Those of rows that a batch is yet to write may
+    /// dangle once [`Self::write`] has run.
     pub(crate) fn rows(&self, rows: &Rows) -> RowPointers {
         let value = &self.values[rows.value.index()];
         let row_bytes = value.row_bytes;
@@ -156,7 +162,7 @@ impl RequestMemory {
         };
         assert!(first < value.rows, "row {first} of {:?}, which has {}", rows.value, value.rows);
         // SAFETY: the row is within the value.
-        let first = unsafe { value.elements.add(first * row_bytes) };
+        let first = unsafe { value.elements().add(first * row_bytes) };
         RowPointers { first, stride: stride * row_bytes as isize, list, row_bytes }
     }
 
@@ -169,6 +175,39 @@ impl RequestMemory {
         pointers
     }
 
+    /// Writes rows `skip..skip + count` of a batch's output to the rows of `value` that belong to node `first` and to the nodes after it, at
+    /// `to`. If the output consists of all rows of the value and nothing else, and nobody needs it afterwards, it becomes the value
+    /// without a copy.
+    ///
+    /// # Safety
+    /// Nobody else accesses these rows until this returns, nor uses an address of one of them that was found before.
+    pub(crate) unsafe fn write(
+        &self,
+        output: &mut TensorData,
+        skip: usize,
+        (value, to): (ValueIndex, &RowPointers),
+        (first, count): (u32, u32),
+        is_needed: bool,
+    ) {
+        let spec = &self.graph.values()[value.index()].row;
+        let value = &self.values[value.index()];
+        let is_whole = to.in_line(first) == Some(value.elements())
+            && count as usize == value.rows
+            && output.element() == spec.element.stored()
+            && output.len() == value.rows * spec.elements()
+            && output.len() == output.capacity();
+        // SAFETY: the caller's promise.
+        unsafe {
+            if is_whole && !is_needed {
+                let mut data = std::mem::replace(output, TensorData::F32(Vec::new()));
+                value.elements.store(data_pointer(&mut data), Ordering::Relaxed);
+                drop(std::mem::replace(&mut *value.data.get(), data));
+            } else {
+                scatter(output, skip, to, first, count);
+            }
+        }
+    }
+
     /// A copy of some rows of a value.
     ///
     /// # Safety
@@ -178,7 +217,7 @@ impl RequestMemory {
         let value = &self.values[value.index()];
         assert!(rows.end <= value.rows, "rows {rows:?} of {}", value.rows);
         let mut copied = Gathered::with_capacity(spec, rows.len());
-        let first = value.elements.wrapping_add(rows.start * value.row_bytes);
+        let first = value.elements().wrapping_add(rows.start * value.row_bytes);
         let (stride, row_bytes) = (value.row_bytes as isize, value.row_bytes);
         let from = RowPointers { first, stride, list: None, row_bytes };
         // SAFETY: the rows are the value's; the caller vouches that nobody writes them.
@@ -201,5 +240,57 @@ impl RequestMemory {
         let outputs = self.graph.outputs().iter().map(output).collect();
         self.values.iter().for_each(|value| drop(take(value)));
         outputs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use batchmaker_graph::{CellGraphBuilder, ElementType, Sink, SinkTime};
+
+    use super::*;
+
+    /// A request of one value of four rows of two elements, which a run writes, and its index.
+    fn memory() -> (RequestMemory, ValueIndex) {
+        let row = RowSpec::flat(ElementType::F32, 2);
+        let mut graph = CellGraphBuilder::new();
+        let (x, y) = (graph.input(row.clone(), 4), graph.value(row, 4));
+        let rows = |value| Rows::strided(value, 0, 1);
+        let sinks = vec![Sink { port: 0, time: SinkTime::Every, rows: rows(y) }];
+        graph.rows(CellTypeId(0), 4, vec![rows(x)], sinks);
+        graph.output(y);
+        let graph = Arc::new(graph.finish().unwrap());
+        let inputs = vec![Tensor::new(vec![4, 2], TensorData::F32(vec![0.0; 8]))];
+        (RequestMemory::new(graph, inputs, |_| false), y)
+    }
+
+    fn floats(count: usize, capacity: usize) -> TensorData {
+        let mut floats = Vec::with_capacity(capacity);
+        floats.extend((0..count).map(|n| n as f32));
+        TensorData::F32(floats)
+    }
+
+    #[test]
+    fn an_output_that_is_all_of_a_value_becomes_it() {
+        let write = |mut output: TensorData, skip, rows: Range<u32>, is_needed| {
+            let (memory, y) = memory();
+            let to = memory.rows(&Rows::strided(y, 0, 1));
+            let from = data_pointer(&mut output);
+            let nodes = (rows.start, rows.len() as u32);
+            // SAFETY: the test alone accesses the rows.
+            let values = unsafe {
+                memory.write(&mut output, skip, (y, &to), nodes, is_needed);
+                memory.take_outputs()
+            };
+            let [TensorData::F32(values)] = &values[..] else { unreachable!("one output of F32") };
+            (values.as_ptr().cast_mut().cast() == from, values.clone())
+        };
+        let all: Vec<f32> = (0..8).map(|n| n as f32).collect();
+        assert_eq!(write(floats(8, 8), 0, 0..4, false), (true, all.clone()));
+        assert_eq!(write(floats(8, 8), 0, 0..4, true), (false, all.clone()), "it is needed");
+        assert_eq!(write(floats(8, 64), 0, 0..4, false), (false, all), "it takes more memory");
+        let others = write(floats(12, 12), 2, 0..4, false);
+        assert_eq!(others, (false, (4..12).map(|n| n as f32).collect()), "rows of others");
+        let some = write(floats(4, 4), 0, 1..3, false);
+        assert_eq!(some, (false, vec![0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 0.0, 0.0]), "some rows");
     }
 }

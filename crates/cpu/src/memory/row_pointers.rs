@@ -34,4 +34,10 @@ impl RowPointers {
         // A builder of graphs checks that the rows of all nodes are within their value.
         self.first.wrapping_offset(self.stride * position as isize)
     }
+
+    /// The address of the row of `node`, if those of the nodes after it follow one another.
+    pub(super) fn in_line(&self, node: u32) -> Option<*mut u8> {
+        let is_in_line = self.list.is_none() && self.stride == self.row_bytes as isize;
+        is_in_line.then(|| self.row(node))
+    }
 }
