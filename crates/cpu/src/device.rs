@@ -131,7 +131,13 @@ impl Device for CpuDevice {
         let name = format!("worker-{}", worker.0);
         let group = ThreadGroup::of_worker(&name, threads, self.cores.clone(), pin)
             .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
-        let program_threads = ExecutorThreads::of_worker(threads, self.cores.clone());
+        let keep_off = move || {
+            if is_pinned {
+                stay_off(&(first..first + threads));
+            }
+        };
+        let program_threads =
+            ExecutorThreads::of_worker(threads, self.cores.clone()).with_keep_off(keep_off);
         Ok(Box::new(CpuQueue::new(self.state.clone(), group, program_threads, Box::new(pin))))
     }
 

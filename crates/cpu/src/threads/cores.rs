@@ -1,5 +1,6 @@
 //! The cores that the process may use, and threads that stay on one.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -15,8 +16,12 @@ pub(crate) fn pin(core: usize) {
 
 /// Keeps the calling thread off `cores`, counted likewise, if there are others, and the system knows such a thing.
 pub(crate) fn stay_off(cores: &Range<usize>) {
+    thread_local! {
+        /// What the thread was kept off by the last call.
+        static KEPT_OFF: RefCell<Range<usize>> = const { RefCell::new(0..0) };
+    }
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    {
+    if KEPT_OFF.replace(cores.clone()) != *cores {
         use rustix::thread::{CpuSet, sched_setaffinity};
 
         let mut others = CpuSet::new();
@@ -27,7 +32,7 @@ pub(crate) fn stay_off(cores: &Range<usize>) {
         }
     }
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    let _ = cores;
+    KEPT_OFF.replace(cores.clone());
 }
 
 /// The cores that the process may use, as read at the first call: a thread that was put on one core

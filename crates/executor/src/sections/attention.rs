@@ -8,12 +8,20 @@ use rten_tensor::Tensor;
 use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
+use crate::sections::buffers::Buffers;
 use crate::sections::parts::{even_parts, split};
 use crate::threads::ExecutorThreads;
 
 /// Multiplications of attention, and elements of a softmax, that are worth another thread which waits for them: some microseconds.
 const PART_MULTIPLICATIONS: usize = 1 << 18;
+
 pub(super) const PART_ELEMENTS: usize = 1 << 13;
+
+/// A score takes as long as so many multiplications in the softmax.
+const OF_SCORE: usize = 64;
+
+/// To put an element of a key or a value in its place takes as long as so many.
+const OF_ELEMENT: usize = 8;
 
 /// The softmax of scaled and masked scores, times values.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +48,7 @@ impl AttentionOf {
     pub(super) fn run(
         &self,
         reads: &[&Value],
+        buffers: &mut Buffers,
         threads: &ExecutorThreads,
     ) -> Result<Value, ExecutorError> {
         let misfit = || ExecutorError::Run("attention of shapes that do not fit".to_owned());
@@ -57,10 +66,9 @@ impl AttentionOf {
         }
         let count: usize = heads.iter().product();
         let shape = [heads, &[queries, of_value]].concat();
-        let mut y = vec![0.0; shape.iter().product()];
+        let mut y = buffers.take(shape.iter().product());
         let [q, k, v] = [q, k, v].map(|tensor| tensor.to_contiguous());
         let [q, k, v] = [q.data(), k.data(), v.data()];
-        let of_head = |data, at: usize, len: usize| -> &[f32] { slice(data, at, len) };
         let run = |(of, y): (Range<usize>, &mut [f32])| {
             let fails =
                 |error: &dyn std::fmt::Display| ExecutorError::Run(format!("attention: {error}"));
@@ -68,17 +76,18 @@ impl AttentionOf {
             let mut attention = attention.map_err(|error| fails(&error))?;
             for (at, y) in of.zip(y.chunks_exact_mut((queries * of_value).max(1))) {
                 let head = Head {
-                    q: of_head(q, at, queries * of_key),
-                    k: of_head(k, at, of_key * keys),
-                    v: of_head(v, at, keys * of_value),
+                    q: slice(q, at, queries * of_key),
+                    k: slice(k, at, of_key * keys),
+                    v: slice(v, at, keys * of_value),
                     mask: mask.as_ref().map(|mask| mask.of_head(at)),
                 };
                 attention.run(head, y).map_err(|error| fails(&error))?;
             }
             Ok(())
         };
-        let multiplications = count * queries * keys * (of_key + of_value);
-        let worth = (multiplications / PART_MULTIPLICATIONS).clamp(1, count.max(1));
+        let of_head =
+            keys * (queries * (of_key + of_value + OF_SCORE) + OF_ELEMENT * (of_key + of_value));
+        let worth = (count * of_head / PART_MULTIPLICATIONS).clamp(1, count.max(1));
         threads.share(
             worth,
             |parts| split(&mut y, even_parts(count, parts), queries * of_value),

@@ -8,6 +8,7 @@ use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
 use crate::sections::attention::{PART_ELEMENTS, floats};
+use crate::sections::buffers::Buffers;
 use crate::sections::parts::{even_parts, split};
 use crate::threads::ExecutorThreads;
 
@@ -25,6 +26,7 @@ impl LayerNorm {
         &self,
         x: &Value,
         residual: Option<&Value>,
+        buffers: &mut Buffers,
         threads: &ExecutorThreads,
     ) -> Result<Value, ExecutorError> {
         let fails = |reason: String| ExecutorError::Run(format!("a layer norm: {reason}"));
@@ -40,7 +42,7 @@ impl LayerNorm {
         }
         let (x, residual) = (x.to_contiguous(), residual.map(|residual| residual.to_contiguous()));
         let (x, residual) = (x.data(), residual.as_ref().map(|residual| residual.data()));
-        let mut y = vec![0.0; x.len()];
+        let mut y = buffers.take(x.len());
         let Self { epsilon, scale, bias } = self;
         let parameters = LayerNormParameters { epsilon: *epsilon, scale, bias: bias.as_deref() };
         let run = |(rows, y): (Range<usize>, &mut [f32])| {

@@ -10,6 +10,7 @@ use rten::Value;
 use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
+use crate::sections::buffers::Buffers;
 use crate::sections::constants::Constants;
 use crate::sections::convolution::run_in_parts;
 use crate::threads::ExecutorThreads;
@@ -94,7 +95,12 @@ impl Product {
     }
 
     /// The product of the rows of `x`, `[..., inputs]`.
-    pub(super) fn run(&self, x: &Value, threads: &ExecutorThreads) -> Result<Value, ExecutorError> {
+    pub(super) fn run(
+        &self,
+        x: &Value,
+        buffers: &mut Buffers,
+        threads: &ExecutorThreads,
+    ) -> Result<Value, ExecutorError> {
         let fails = |reason: String| ExecutorError::Run(format!("a product: {reason}"));
         let Value::FloatTensor(tensor) = x else { return Err(fails(x.dtype().to_string())) };
         let mut shape = tensor.shape().to_vec();
@@ -104,7 +110,7 @@ impl Product {
         *last = self.packed.outputs();
         let x = tensor.to_contiguous();
         let x = x.data();
-        let mut data = vec![0.0; shape.iter().product()];
+        let mut data = buffers.take(shape.iter().product());
         let images = Images { count: 1, size: [1, x.len() / self.inputs.max(1)], x };
         let epilogue = Epilogue { residual: None, activation: self.activation };
         run_in_parts(&self.packed, images, epilogue, &mut data, threads)?;

@@ -1,7 +1,6 @@
 //! Writes sections in the order in which they run, with the operators that a plan of memory is made of.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::AtomicUsize;
 
 use batchmaker_kernels::{Packing, Reduction};
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
@@ -18,6 +17,7 @@ use crate::sections::product::{Operands, PackedWeights};
 use crate::sections::sectioned_program::{Section, SectionKind, SectionName, SectionedProgram};
 use crate::sections::strided_view::StridedView;
 use crate::single_row_branch::Copies;
+use crate::threads::Attendance;
 
 /// A program that was cut into sections.
 pub(crate) struct Cut {
@@ -143,8 +143,13 @@ impl<'a> SectionWriter<'a> {
         }
         plan.input.clone_from(&graph.input);
         plan.output.clone_from(&graph.output);
-        let attending = AtomicUsize::new(0);
-        let program = SectionedProgram { sections, tensors, inputs, outputs, attending };
+        let program = SectionedProgram {
+            sections,
+            tensors,
+            inputs,
+            outputs,
+            attendance: Attendance::default(),
+        };
         Some(Cut { program, graph: plan, copies, scratch_bytes })
     }
 

@@ -1,7 +1,6 @@
 //! Runs the sections of a program.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rten::{Value, ValueOrView};
@@ -23,10 +22,7 @@ use crate::sections::scalars::Scalars;
 use crate::sections::strided_view::StridedView;
 use crate::sections::taking::Take;
 use crate::sections::tensor::{ChannelsLast, SectionTensor, one_pixel, wrong_layout};
-use crate::threads::ExecutorThreads;
-
-/// A run that divides its work so often has threads that wait for parts.
-const DIVIDED_MIN: usize = 2;
+use crate::threads::{Attendance, ExecutorThreads};
 
 /// A program that was cut into sections. No section depends on the number of rows or sequences, so one of them has the same
 /// bits alone as in a batch.
@@ -39,8 +35,7 @@ pub(crate) struct SectionedProgram {
     pub(super) inputs: Vec<usize>,
     /// The tensor of each output port.
     pub(super) outputs: Vec<usize>,
-    /// The threads that are to wait for parts of a run: the most that an operator of the last was worth; 0 if it divided too few.
-    pub(super) attending: AtomicUsize,
+    pub(super) attendance: Attendance,
 }
 
 /// One section, with the numbers of its tensors.
@@ -141,14 +136,16 @@ impl SectionedProgram {
     ) -> Result<Vec<Value>, ExecutorError> {
         // One hop to the thread and back, not one for each fallback section.
         threads.pool().run(|| {
+            let elements = inputs.iter().map(|input| input.shape().iter().product::<usize>()).sum();
+            threads.take_worth();
             let run = || self.run_here(inputs, threads, None);
-            let outputs = match self.attending.load(Ordering::Relaxed) {
-                0 => run(),
+            let outputs = match self.attendance.worth(elements) {
+                1 => run(),
                 worth => threads.attended(worth, run),
             };
-            let (divided, worth) = threads.take_divided();
-            let attending = if divided >= DIVIDED_MIN { worth } else { 0 };
-            self.attending.store(attending, Ordering::Relaxed);
+            if outputs.is_ok() {
+                self.attendance.note(elements, threads.take_worth());
+            }
             outputs
         })
     }
@@ -176,6 +173,9 @@ impl SectionedProgram {
         }
         let mut buffers = Buffers::default();
         for section in &self.sections {
+            if !section.takes_passing() {
+                buffers.free_passing();
+            }
             let outputs = match &mut times {
                 None => section.run(&mut tensors, &mut buffers, threads)?,
                 Some(times) => {
@@ -187,8 +187,12 @@ impl SectionedProgram {
                 }
             };
             for &tensor in &section.last {
-                if let Some(SectionTensor::ChannelsLast(tensor)) = tensors[tensor].take() {
-                    buffers.give(tensor.data);
+                match tensors[tensor].take() {
+                    Some(SectionTensor::ChannelsLast(tensor)) => buffers.give(tensor.data),
+                    Some(SectionTensor::ChannelsFirst(Value::FloatTensor(tensor))) => {
+                        buffers.pass(tensor.into_non_contiguous_data());
+                    }
+                    _ => {}
                 }
             }
             for (&tensor, output) in section.writes.iter().zip(outputs) {
@@ -211,6 +215,12 @@ fn bytes(tensor: Option<&SectionTensor>) -> u64 {
 }
 
 impl Section {
+    /// Whether it may take the buffer of a tensor in the layout of the file for its output.
+    fn takes_passing(&self) -> bool {
+        use SectionKind::{Attention, LayerNorm, Product};
+        matches!(self.kind, Product(_) | LayerNorm(_) | Attention(_))
+    }
+
     /// Runs the section, which reads `read` bytes of tensors, and takes its time.
     fn run_timed(
         &self,
@@ -280,7 +290,7 @@ impl Section {
                 ChannelsLast::of(self.channels_first(tensors, 0)?, buffers, threads)?
             }
             SectionKind::Product(product) => {
-                let output = product.run(self.channels_first(tensors, 0)?, threads)?;
+                let output = product.run(self.channels_first(tensors, 0)?, buffers, threads)?;
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
             SectionKind::Softmax => {
@@ -289,7 +299,8 @@ impl Section {
             }
             SectionKind::Attention(attention) => {
                 let reads = (0..self.reads.len()).map(|at| self.channels_first(tensors, at));
-                let output = attention.run(&reads.collect::<Result<Vec<_>, _>>()?, threads)?;
+                let reads = reads.collect::<Result<Vec<_>, _>>()?;
+                let output = attention.run(&reads, buffers, threads)?;
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
             SectionKind::Join(join) => {
@@ -350,7 +361,7 @@ impl Section {
             SectionKind::LayerNorm(layer_norm) => {
                 let residual = self.reads.get(1).map(|_| self.channels_first(tensors, 1));
                 let x = self.channels_first(tensors, 0)?;
-                let output = layer_norm.run(x, residual.transpose()?, threads)?;
+                let output = layer_norm.run(x, residual.transpose()?, buffers, threads)?;
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
             SectionKind::Guard(guard) => {

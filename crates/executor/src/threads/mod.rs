@@ -1,8 +1,10 @@
 //! The threads that programs run on, and the cores that workers lend each other while they have no work.
 
-mod attending;
+mod attendance;
+mod attendants;
 mod attends;
 mod lone_worker;
+mod pause;
 mod shared_cores;
 mod stack;
 
@@ -13,7 +15,10 @@ use std::time::{Duration, Instant};
 use rten::ThreadPool;
 
 use crate::error::ExecutorError;
+pub(crate) use crate::threads::attendance::Attendance;
+use crate::threads::attendants::{Attendants, KeepOff};
 use crate::threads::attends::is_attending;
+use crate::threads::pause::pause;
 use crate::threads::shared_cores::Borrowed;
 pub use crate::threads::shared_cores::{InUse, Lent, SharedCores};
 pub use crate::threads::stack::KERNEL_STACK_BYTES;
@@ -30,10 +35,11 @@ pub struct ExecutorThreads {
     pool: Arc<ThreadPool>,
     count: usize,
     cores: Arc<SharedCores>,
-    /// Borrowed cores that look for parts of a run: see [`Self::attended`].
-    attending: AtomicUsize,
-    /// How often work was divided, and the most threads that any was worth: see [`Self::take_divided`].
-    divided: AtomicUsize,
+    /// See [`Self::with_keep_off`].
+    keep_off: KeepOff,
+    /// See [`Self::attended`].
+    attendants: Arc<Attendants>,
+    /// See [`Self::take_worth`].
     worth: AtomicUsize,
 }
 
@@ -52,9 +58,19 @@ impl ExecutorThreads {
 
     /// Starts `count` threads of a worker that borrows from `cores` while others are idle.
     pub fn of_worker(count: usize, cores: Arc<SharedCores>) -> Self {
-        let (attending, divided, worth) = Default::default();
+        let keep_off: KeepOff = Arc::new(|| {});
+        let attendants = Arc::new(Attendants::new(count, cores.clone(), keep_off.clone()));
         let pool = Arc::new(ThreadPool::with_num_threads(count));
-        Self { pool, count, cores, attending, divided, worth }
+        Self { pool, count, cores, keep_off, attendants, worth: AtomicUsize::new(1) }
+    }
+
+    /// The same threads, whose helpers call `keep_off` first. It is to keep the calling thread off the worker's own cores: the system may wake a
+    /// helper on one of these, where it would share the core with a thread that waits for it.
+    #[must_use]
+    pub fn with_keep_off(self, keep_off: impl Fn() + Send + Sync + 'static) -> Self {
+        let keep_off: KeepOff = Arc::new(keep_off);
+        let attendants = Attendants::new(self.count, self.cores.clone(), keep_off.clone());
+        Self { keep_off, attendants: Arc::new(attendants), ..self }
     }
 
     /// Uses the worker's own cores, until the result is dropped: nobody is to borrow them.
@@ -88,9 +104,18 @@ impl ExecutorThreads {
         self.pool.clone()
     }
 
-    /// How often work was divided since the last call, and the most threads that any of it was worth.
-    pub(crate) fn take_divided(&self) -> (usize, usize) {
-        (self.divided.swap(0, Ordering::Relaxed), self.worth.swap(0, Ordering::Relaxed))
+    /// The most threads that any work was worth since the last call; 1 if none was worth being divided. Work counts whether or not cores were
+    /// idle.
+    pub(crate) fn take_worth(&self) -> usize {
+        self.worth.swap(1, Ordering::Relaxed)
+    }
+
+    /// Runs `work`, which divides work of its own again and again. Until it ends, up to `worth` threads, those of the pool and those of idle
+    /// workers, look for parts without sleeping in between. It is called on one of the pool's threads, while the worker's own
+    /// cores are in use.
+    pub(crate) fn attended<T>(&self, worth: usize, work: impl FnOnce() -> T) -> T {
+        let _run = self.attendants.begin_run(worth);
+        work()
     }
 
     /// Divides work, which is worth `worth` threads at most that wait for it, and fewer that sleep, by calling `divide` with the number of
@@ -104,26 +129,22 @@ impl ExecutorThreads {
         divide: impl FnOnce(usize) -> Vec<T>,
         run: impl Fn(T) -> Result<(), ExecutorError> + Sync,
     ) -> Result<(), ExecutorError> {
-        let attending = self.attending.load(Ordering::Relaxed);
-        let is_attended = attending > 0 || (self.count > 1 && is_attending());
-        let worth = if is_attended { worth } else { (worth / WORTH_A_WAKE).max(1) };
-        let own = self.count.min(worth);
-        let helpers = self.cores.helpers.as_ref().filter(|_| worth > own);
-        let (_borrowed, helping) = match helpers {
-            None => (None, 0),
-            Some(_) if attending > 0 => (None, attending.min(worth - own)),
-            Some(_) => {
-                let borrowed = self.cores.borrow(worth - own);
-                let count = borrowed.count as usize;
-                (Some(borrowed), count)
-            }
-        };
-        let threads = own + helping;
-        if threads > 1 {
-            self.divided.fetch_add(1, Ordering::Relaxed);
-            self.worth.fetch_max(worth, Ordering::Relaxed);
+        let of_sleepers = (worth / WORTH_A_WAKE).max(1);
+        let known = if is_attending() { worth } else { of_sleepers };
+        self.worth.fetch_max(known, Ordering::Relaxed);
+        if is_attending() {
+            self.attendants.call_again(worth);
         }
-        let count = if threads > 1 { worth.min(PARTS_A_THREAD * threads) } else { 1 };
+        let awake = Others::of(self.attendants.awake());
+        let is_awake = awake.count() > 0;
+        let (worth, threads) = match is_awake {
+            true => (worth, awake.at_most(worth.saturating_sub(1))),
+            false => (of_sleepers, self.sleepers(of_sleepers - 1)),
+        };
+        let count = match threads.count() {
+            0 => 1,
+            others => worth.min(PARTS_A_THREAD * (1 + others)),
+        };
         let parts = Mutex::new(divide(count).into_iter());
         let error = Mutex::new(None);
         let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -136,25 +157,92 @@ impl ExecutorThreads {
                 }
             }
         };
+        self.together(&threads, is_awake, &work);
+        error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+
+    /// Up to `count` threads that sleep, or have just been called, beside this one.
+    fn sleepers(&self, count: usize) -> Others<'_> {
+        if is_attending() {
+            return Others::of(self.attendants.called()).at_most(count);
+        }
+        let own = (self.count - 1).min(count);
+        let borrowed = self.cores.helpers.is_some().then(|| self.cores.borrow(count - own));
+        let helpers = borrowed.as_ref().map_or(0, |borrowed| borrowed.count as usize);
+        Others { own, helpers, _borrowed: borrowed }
+    }
+
+    /// Has this thread and `others` do `work`, which takes part after part as long as the function that it is called with says to go on. If the
+    /// others are awake, this thread does not sleep while it waits for them.
+    fn together(&self, others: &Others<'_>, are_awake: bool, work: &Work<'_>) {
+        let left = AtomicUsize::new(others.count());
         let on_own = || {
             rayon::scope(|scope| {
-                for _ in 1..own {
-                    scope.spawn(|_| work(&|| true));
+                for _ in 0..others.own {
+                    scope.spawn(|_| {
+                        let _leaves = Leaves(&left);
+                        work(&|| true);
+                    });
                 }
                 work(&|| true);
+                let mut looks = 0;
+                while are_awake && left.load(Ordering::Relaxed) > 0 {
+                    pause(&mut looks);
+                }
             });
         };
-        match helpers {
-            Some(pool) if helping > 0 => pool.in_place_scope(|scope| {
-                for _ in 0..helping {
-                    // Where its worker has work again, a helper leaves the rest to others.
-                    scope.spawn(|_| work(&|| self.cores.idle.load(Ordering::Relaxed) >= 0));
+        match &self.cores.helpers {
+            Some(pool) if others.helpers > 0 => pool.in_place_scope(|scope| {
+                for _ in 0..others.helpers {
+                    scope.spawn(|_| {
+                        let _leaves = Leaves(&left);
+                        (self.keep_off)();
+                        // Where its worker has work again, a helper leaves the rest to others.
+                        work(&|| !self.cores.is_overdrawn());
+                    });
                 }
                 on_own();
             }),
-            _ => on_own(),
+            _ if others.own > 0 => on_own(),
+            _ => work(&|| true),
         }
-        error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+}
+
+/// Work that several threads do together.
+type Work<'a> = dyn Fn(&dyn Fn() -> bool) + Sync + 'a;
+
+/// Threads beside the one that a run began on.
+struct Others<'a> {
+    /// Of the worker's own pool.
+    own: usize,
+    /// Of the pool of helpers, on idle cores.
+    helpers: usize,
+    _borrowed: Option<Borrowed<'a>>,
+}
+
+impl Others<'_> {
+    fn of([own, helpers]: [usize; 2]) -> Self {
+        Self { own, helpers, _borrowed: None }
+    }
+
+    fn count(&self) -> usize {
+        self.own + self.helpers
+    }
+
+    /// These, or `count` of them.
+    fn at_most(self, count: usize) -> Self {
+        let own = self.own.min(count);
+        Self { own, helpers: self.helpers.min(count - own), ..self }
+    }
+}
+
+/// A thread that leaves work when this is dropped, even by a panic.
+struct Leaves<'a>(&'a AtomicUsize);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -244,5 +332,58 @@ mod tests {
             .pool()
             .run(|| threads.share(4 * WORTH_A_WAKE, |count| (0..count).collect(), run));
         assert!(matches!(shared, Err(ExecutorError::Run(reason)) if reason == "part 2"));
+    }
+
+    /// Work that is divided again and again, attended by the other threads of a worker and by the cores of an idle one.
+    #[test]
+    fn threads_attend_until_the_work_ends() {
+        let cores = Arc::new(SharedCores::new(2, 2));
+        let [one, two] = [0, 1].map(|_| ExecutorThreads::of_worker(2, cores.clone()));
+        let sum = AtomicUsize::new(0);
+        let run = |part| {
+            sum.fetch_add(part, Ordering::Relaxed);
+            Ok(())
+        };
+        let parts = || one.share(8, |count| (1..=count).collect(), run).unwrap();
+        let wait_for_idle = |idle: isize| {
+            while cores.idle.load(Ordering::Relaxed) != idle {
+                std::thread::yield_now();
+            }
+        };
+        let in_use = one.in_use();
+        let work = || {
+            one.attended(8, || {
+                (0..100).for_each(|_| parts());
+                let mut expected = None;
+                while one.attendants.awake() != [1, 2] {
+                    std::thread::yield_now();
+                }
+                for _ in 0..100 {
+                    let before = sum.load(Ordering::Relaxed);
+                    parts();
+                    let of_parts = sum.load(Ordering::Relaxed) - before;
+                    assert_eq!(
+                        *expected.get_or_insert(of_parts),
+                        of_parts,
+                        "as many parts each time"
+                    );
+                }
+                assert_eq!(expected, Some(36), "two parts for each of four threads");
+                // The other worker has work: helpers leave, and give its cores back.
+                let in_use = two.in_use();
+                wait_for_idle(0);
+                drop(in_use);
+                parts();
+                "the result"
+            })
+        };
+        assert_eq!(one.pool().run(work), "the result");
+        assert_eq!((one.take_worth(), one.take_worth()), (8, 1));
+        wait_for_idle(2);
+        let panics = || one.pool().run(|| one.attended(8, || panic!("in attended work")));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        wait_for_idle(2);
+        drop(in_use);
+        wait_for_idle(4);
     }
 }

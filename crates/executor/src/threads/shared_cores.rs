@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use super::lone_worker::LoneWorker;
 use super::stack::KERNEL_STACK_BYTES;
@@ -15,6 +16,11 @@ pub struct SharedCores {
     pub(super) helpers: Option<rayon::ThreadPool>,
     /// Which workers have work, and the guests of the only one that has.
     pub(super) lone: LoneWorker,
+    /// Helpers that were called and have not woken up yet.
+    pub(super) waking: Arc<AtomicUsize>,
+    start: Instant,
+    /// When a worker last gave its own cores back, in nanoseconds since `start`.
+    given_back_ns: AtomicU64,
 }
 
 impl SharedCores {
@@ -29,7 +35,9 @@ impl SharedCores {
         };
         let idle = AtomicIsize::new((workers * threads) as isize);
         let lone = LoneWorker::new(workers * threads, beside);
-        Self { idle, helpers: (beside > 0).then(pool).flatten(), lone }
+        let helpers = (beside > 0).then(pool).flatten();
+        let (waking, given_back_ns) = Default::default();
+        Self { idle, helpers, lone, waking, start: Instant::now(), given_back_ns }
     }
 
     /// The number of cores beside those of one worker.
@@ -53,6 +61,28 @@ impl SharedCores {
         let before = self.idle.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         let count = before.map_or(0, |idle| idle.clamp(0, count as isize));
         Borrowed { idle: &self.idle, count }
+    }
+}
+
+impl SharedCores {
+    /// Takes an idle core, if there is one.
+    pub(super) fn borrow_one(cores: &Arc<Self>) -> Option<Core> {
+        let count = std::mem::take(&mut cores.borrow(1).count);
+        (count > 0).then(|| Core(cores.clone()))
+    }
+
+    /// The time since a worker last gave its own cores back; zero while more than one worker uses its cores.
+    pub(super) fn idle_for(&self) -> Duration {
+        let given_back = Duration::from_nanos(self.given_back_ns.load(Ordering::Relaxed));
+        match self.are_others_idle() {
+            true => self.start.elapsed().saturating_sub(given_back),
+            false => Duration::ZERO,
+        }
+    }
+
+    /// Whether helpers run on cores that their workers have come back to.
+    pub(super) fn is_overdrawn(&self) -> bool {
+        self.idle.load(Ordering::Relaxed) < 0
     }
 }
 
@@ -100,6 +130,8 @@ pub struct InUse<'a> {
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
+        let now_ns = self.cores.start.elapsed().as_nanos() as u64;
+        self.cores.given_back_ns.store(now_ns, Ordering::Relaxed);
         self.cores.lone.end(self.count);
         self.cores.idle.fetch_add(self.count as isize, Ordering::Relaxed);
     }
@@ -114,6 +146,22 @@ pub(crate) struct Borrowed<'a> {
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
         self.idle.fetch_add(self.count, Ordering::Relaxed);
+    }
+}
+
+/// A core of another worker, which is borrowed until this is dropped.
+pub(super) struct Core(Arc<SharedCores>);
+
+impl Core {
+    /// All cores.
+    pub(super) fn cores(&self) -> &SharedCores {
+        &self.0
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.0.idle.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -147,8 +195,6 @@ impl Drop for Lent {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use super::*;
 
     #[test]
