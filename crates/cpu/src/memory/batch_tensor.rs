@@ -75,7 +75,7 @@ impl FromRows<'_> {
         let bytes = from.row_bytes;
         let elements = count as usize * bytes / size_of::<T>();
         data.reserve(elements);
-        // SAFETY: there is space for so many elements behind those of `data`, which are copied there; the caller vouches for the rows.
+        // SAFETY: `data` has space for `elements` more elements behind its own, and the rows are copied there; the caller vouches for the rows.
         unsafe {
             let to: *mut u8 = data.as_mut_ptr().add(data.len()).cast();
             match from.in_line(first) {

@@ -17,7 +17,7 @@ pub(crate) fn pin(core: usize) {
 /// Keeps the calling thread off `cores`, counted likewise, if there are others, and the system knows such a thing.
 pub(crate) fn stay_off(cores: &Range<usize>) {
     thread_local! {
-        /// What the thread was kept off by the last call.
+        /// The cores that the last call kept this thread off.
         static KEPT_OFF: RefCell<Range<usize>> = const { RefCell::new(0..0) };
     }
     #[cfg(any(target_os = "linux", target_os = "android"))]

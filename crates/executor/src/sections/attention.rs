@@ -17,10 +17,10 @@ const PART_MULTIPLICATIONS: usize = 1 << 18;
 
 pub(super) const PART_ELEMENTS: usize = 1 << 13;
 
-/// A score takes as long as so many multiplications in the softmax.
+/// The softmax takes as long for one score as this number of multiplications.
 const OF_SCORE: usize = 64;
 
-/// To put an element of a key or a value in its place takes as long as so many.
+/// Packing takes as long for one element of a key or of a value as this number of multiplications.
 const OF_ELEMENT: usize = 8;
 
 /// The softmax of scaled and masked scores, times values.

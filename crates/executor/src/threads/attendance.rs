@@ -29,7 +29,7 @@ impl Attendance {
         }
     }
 
-    /// Notes the most threads that an operator of a run with so many elements was worth.
+    /// Notes a run whose inputs have `elements` elements. `worth` is the largest number of threads that one of its operators was worth.
     pub(crate) fn note(&self, elements: usize, worth: usize) {
         if worth > 1 {
             self.worth.fetch_max(worth, Ordering::Relaxed);

@@ -17,7 +17,7 @@ const IDLE_FOR: Duration = Duration::from_micros(100);
 const REFUSALS_MAX: u32 = 2_000;
 
 /// Keeps the calling helper off the worker's own cores.
-pub(super) type KeepOff = Arc<dyn Fn() + Send + Sync>;
+type KeepOff = Arc<dyn Fn() + Send + Sync>;
 
 /// The threads that attend to the runs of one worker: some of its own pool, and helpers on idle cores. They look for parts without sleeping:
 /// to wake a thread takes as long as a short operator.
@@ -73,6 +73,11 @@ impl Attendants {
         [&self.own, &self.helpers].map(|of| of.called.load(Ordering::Relaxed))
     }
 
+    /// Keeps the calling helper off the worker's own cores.
+    pub(super) fn keep_off(&self) {
+        (self.keep_off)();
+    }
+
     /// Calls threads, so that up to `worth` attend until the result is dropped, the caller included, which is one of the worker's pool.
     pub(super) fn begin_run(self: &Arc<Self>, worth: usize) -> Run<'_> {
         let run = Run::begin(self);
@@ -117,10 +122,10 @@ impl Attendants {
     /// the thread is one of `threads`.
     fn attend(&self, threads: &Threads, is_free: &dyn Fn() -> bool) {
         let _present = Present::begin(&threads.present);
-        let (mut looks, mut refusals) = (0, 0);
+        let (mut looks, mut refusals) = (0, 0u32);
         while self.runs.load(Ordering::Relaxed) > 0 && is_free() {
             let is_waking = threads.waking.load(Ordering::Relaxed) > 0;
-            refusals = if is_waking { u32::saturating_add(refusals, 1) } else { 0 };
+            refusals = if is_waking { refusals.saturating_add(1) } else { 0 };
             let looks_now = !is_waking || refusals > REFUSALS_MAX;
             match looks_now.then(rayon::yield_now).flatten() {
                 Some(rayon::Yield::Executed) => looks = 0,
@@ -155,7 +160,7 @@ struct Attendant {
     kind: Kind,
 }
 
-/// Where a thread that attends is from.
+/// The pool that a thread belongs to that attends.
 enum Kind {
     /// The worker's own pool. The thread `host` runs the program, and does not attend.
     Own { host: ThreadId },
@@ -188,7 +193,7 @@ impl Attendant {
         match &self.kind {
             Kind::Own { .. } => self.attendants.attend(threads, &|| true),
             Kind::Helper(core) => {
-                (self.attendants.keep_off)();
+                self.attendants.keep_off();
                 self.attendants.attend(threads, &|| !core.cores().is_overdrawn());
             }
         }

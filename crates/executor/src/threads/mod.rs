@@ -16,7 +16,7 @@ use rten::ThreadPool;
 
 use crate::error::ExecutorError;
 pub(crate) use crate::threads::attendance::Attendance;
-use crate::threads::attendants::{Attendants, KeepOff};
+use crate::threads::attendants::Attendants;
 use crate::threads::attends::is_attending;
 use crate::threads::pause::pause;
 use crate::threads::shared_cores::Borrowed;
@@ -35,8 +35,6 @@ pub struct ExecutorThreads {
     pool: Arc<ThreadPool>,
     count: usize,
     cores: Arc<SharedCores>,
-    /// See [`Self::with_keep_off`].
-    keep_off: KeepOff,
     /// See [`Self::attended`].
     attendants: Arc<Attendants>,
     /// See [`Self::take_worth`].
@@ -58,19 +56,17 @@ impl ExecutorThreads {
 
     /// Starts `count` threads of a worker that borrows from `cores` while others are idle.
     pub fn of_worker(count: usize, cores: Arc<SharedCores>) -> Self {
-        let keep_off: KeepOff = Arc::new(|| {});
-        let attendants = Arc::new(Attendants::new(count, cores.clone(), keep_off.clone()));
+        let attendants = Arc::new(Attendants::new(count, cores.clone(), Arc::new(|| {})));
         let pool = Arc::new(ThreadPool::with_num_threads(count));
-        Self { pool, count, cores, keep_off, attendants, worth: AtomicUsize::new(1) }
+        Self { pool, count, cores, attendants, worth: AtomicUsize::new(1) }
     }
 
     /// The same threads, whose helpers call `keep_off` first. It is to keep the calling thread off the worker's own cores: the system may wake a
     /// helper on one of these, where it would share the core with a thread that waits for it.
     #[must_use]
     pub fn with_keep_off(self, keep_off: impl Fn() + Send + Sync + 'static) -> Self {
-        let keep_off: KeepOff = Arc::new(keep_off);
-        let attendants = Attendants::new(self.count, self.cores.clone(), keep_off.clone());
-        Self { keep_off, attendants: Arc::new(attendants), ..self }
+        let attendants = Attendants::new(self.count, self.cores.clone(), Arc::new(keep_off));
+        Self { attendants: Arc::new(attendants), ..self }
     }
 
     /// Uses the worker's own cores, until the result is dropped: nobody is to borrow them.
@@ -196,7 +192,7 @@ impl ExecutorThreads {
                 for _ in 0..others.helpers {
                     scope.spawn(|_| {
                         let _leaves = Leaves(&left);
-                        (self.keep_off)();
+                        self.attendants.keep_off();
                         // Where its worker has work again, a helper leaves the rest to others.
                         work(&|| !self.cores.is_overdrawn());
                     });

@@ -1,4 +1,4 @@
-//! What a thread does between two looks for something that it waits for without sleeping.
+//! The pause of a thread that waits without sleeping: it looks again and again for what it waits for.
 
 /// The looks in a row that find nothing, before a thread lets others have its core for a moment.
 const LOOKS_BEFORE_YIELD: u32 = 32;
