@@ -5,8 +5,10 @@ use std::pin::Pin;
 
 use batchmaker::{Engine, EngineError, Parameters, Reply, Request, Statistics};
 
+use crate::batcher::{Batcher, Batching};
 use crate::driver::{Answer, Service};
 use crate::inputs::{Inputs, NoLength};
+use crate::padding::BatchAxes;
 use crate::shape::Shape;
 
 /// A model of an engine.
@@ -15,7 +17,16 @@ pub struct InProcess<'a> {
     engine: &'a Engine,
     model: &'a str,
     requests: Requests,
+    /// What forms batches before the engine does.
+    batcher: Option<Batcher>,
 }
+
+/// A model without an input that has an axis with a row for each sequence, such as one of texts: several requests cannot be one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no input of the model has an axis of sequences, so that requests cannot be padded and joined to one"
+)]
+pub struct NoSequences;
 
 /// The requests that are sent.
 #[derive(Debug)]
@@ -39,7 +50,7 @@ impl<'a> InProcess<'a> {
         let tensors = served.inputs.iter().zip(served.layouts());
         let tensors = tensors.map(|(info, layout)| (info.name.clone(), info.element, layout));
         let requests = Requests::Drawn(Inputs::new(tensors.collect(), seed)?);
-        Ok(Self { engine, model, requests })
+        Ok(Self { engine, model, requests, batcher: None })
     }
 
     /// Sends these requests to `model` of `engine`, again and again; the shapes of a load mean nothing then.
@@ -48,7 +59,23 @@ impl<'a> InProcess<'a> {
     /// If there are none.
     pub fn replaying(engine: &'a Engine, model: &'a str, requests: Vec<Request>) -> Self {
         assert!(!requests.is_empty(), "requests to send");
-        Self { engine, model, requests: Requests::Given(requests) }
+        Self { engine, model, requests: Requests::Given(requests), batcher: None }
+    }
+
+    /// Has requests that wait padded to the longest of them and sent as one, as a framework's dynamic batcher does. Whether replies
+    /// are right depends on the model, which has to mask zeros; nobody looks at them.
+    ///
+    /// # Errors
+    /// No input of the model has an axis of sequences.
+    ///
+    /// # Panics
+    /// If the engine has no such model.
+    pub fn padded(self, batching: Batching) -> Result<Self, NoSequences> {
+        let served = self.engine.model(self.model).expect("the engine has the model");
+        let names = served.inputs.iter().map(|info| info.name.as_str());
+        let axes = BatchAxes::of(names.zip(served.layouts())).ok_or(NoSequences)?;
+        let batcher = Batcher::start(self.engine, self.model, axes, batching);
+        Ok(Self { batcher: Some(batcher), ..self })
     }
 }
 
@@ -75,6 +102,9 @@ impl Service for InProcess<'_> {
     }
 
     fn send(&mut self, request: Request) -> Self::Answer {
+        if let Some(batcher) = &self.batcher {
+            return batcher.send(request);
+        }
         let pending = self.engine.submit(self.model, request);
         let answer = move |reply: Result<Reply, EngineError>| match reply {
             Ok(Reply { queue_ns, compute_ns, answered, .. }) => {

@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+mod batcher;
 mod compare;
 mod cpu_time;
 mod distribution;
@@ -38,6 +39,7 @@ mod inputs;
 mod kernel_rate;
 mod measurement;
 mod over_http;
+mod padding;
 mod peak;
 mod plot;
 mod random;
@@ -47,10 +49,11 @@ mod table;
 mod trace;
 mod workload;
 
+pub use batcher::Batching;
 pub use compare::{Contender, Load, Measured, Progress, WarmUpFailed, compare};
 pub use distribution::{Distribution, Recorder};
 pub use driver::{Answer, Service};
-pub use in_process::InProcess;
+pub use in_process::{InProcess, NoSequences};
 pub use inputs::{Inputs, NoLength};
 pub use kernel_rate::KernelRate;
 pub use measurement::AnswerTime;

@@ -10,6 +10,7 @@ use batchmaker_bench::{Qos, Workload};
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::measured_policy::MeasuredPolicy;
 use crate::quantities::{address, bytes, duration, period};
 use crate::scoped::{BatchLimit, OfCell, OfModel, share};
 
@@ -269,6 +270,9 @@ Policies:
   zero[:batch=N]        of a model without recurrence: those that wait, up to N (64), share a batch from
                         its start to its end
   delay:window=TIME[:batch=N]  the same, but the first of a batch waits that long for others
+  zero:padded[:batch=N], delay:padded:window=TIME[:batch=N]
+                        such batches are padded to their longest request and run as one request of many
+                        sequences, as behind a framework's batcher
 
 Examples:
   batchmaker bench lstm.onnx --saturate
@@ -279,6 +283,7 @@ Examples:
   batchmaker bench bert.onnx --saturate --policy cellular --policy staged:batch=8:stretch=20ms
   batchmaker bench unet.onnx --shares 0.25,0.6,0.9 --policy zero --policy staged
   batchmaker bench unet.onnx --peak --policy zero --policy delay:window=5ms --policy delay:window=20ms
+  batchmaker bench bert.onnx --replay sentences.jsonl --saturate --policy zero:batch=8 --policy zero:padded:batch=8
   batchmaker bench unet.onnx --stepping 10:20s,60:20s,10:20s --policy zero --policy staged --write-latencies l.jsonl
   batchmaker bench unet.onnx --saturate --in-flight 1     a closed loop: one client, who waits for each reply
   batchmaker bench langid --rate 1000 --url http://127.0.0.1:8000 --json")]
@@ -334,7 +339,7 @@ pub(crate) struct BenchArgs {
 
     /// The policy by which requests share batches; repeatable [default: cellular]
     #[arg(long, value_name = "POLICY")]
-    pub(crate) policy: Vec<Policy>,
+    pub(crate) policy: Vec<MeasuredPolicy>,
 
     /// In how many turns policies are measured [default: 3 of several policies, and with
     /// --kernel-rate]

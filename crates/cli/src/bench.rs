@@ -21,6 +21,7 @@ use batchmaker_server::offline;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{BenchArgs, CellArgs, MachineArgs};
+use crate::measured_policy::MeasuredPolicy;
 use crate::models::only_model;
 use crate::scoped::OfModel;
 use crate::start::{Limits, prepare, prepare_plainly, start};
@@ -56,10 +57,10 @@ fn over_http(args: &BenchArgs, url: &str) -> anyhow::Result<()> {
 
 fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
     let policies = match args.policy.as_slice() {
-        [] => &[Policy::Cellular],
+        [] => &[MeasuredPolicy::OfEngine(Policy::Cellular)],
         policies => policies,
     };
-    let mut engines: Vec<(Policy, String, Engine, Machine)> = Vec::new();
+    let mut engines: Vec<(MeasuredPolicy, String, Engine, Machine)> = Vec::new();
     let mut batch_max = 0;
     let (mut registry, mut profiles) = (CellRegistry::default(), Profiles::default());
     for &policy in policies {
@@ -69,7 +70,7 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
         // What does not fit waits: a refusal would be measured as an error.
         let limits = Limits::of_own(usize::MAX);
         let paths = std::slice::from_ref(&args.model);
-        let policies = [OfModel { model: None, value: policy }];
+        let policies = [OfModel { model: None, value: policy.of_engine() }];
         let prepared = prepare(paths, &args.machine, &policies, Fairness::default(), limits)?;
         let model = only_model(&prepared.loaded.models, &args.model)?.name.clone();
         let machine = prepared.machine;
@@ -81,13 +82,18 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
     let in_flight_max = args.in_flight.map_or(4 * batch_max as usize, |count| count as usize);
     let mut contenders = Vec::new();
     for (policy, model, engine, machine) in &engines {
+        let service = match &args.replay {
+            Some(path) => InProcess::replaying(engine, model, requests(engine, model, path)?),
+            None => InProcess::new(engine, model, args.seed)?,
+        };
+        let workers = machine.workers;
         contenders.push(Contender {
             policy: policy.to_string(),
             model: model.clone(),
-            workers: Some(machine.workers),
-            service: match &args.replay {
-                Some(path) => InProcess::replaying(engine, model, requests(engine, model, path)?),
-                None => InProcess::new(engine, model, args.seed)?,
+            workers: Some(workers),
+            service: match policy.batching(workers) {
+                Some(batching) => service.padded(batching)?,
+                None => service,
             },
         });
     }

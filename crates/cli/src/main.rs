@@ -7,6 +7,7 @@ mod bench;
 mod calibrate;
 mod executor;
 mod inspect;
+mod measured_policy;
 mod models;
 mod profile;
 mod quantities;
