@@ -11,13 +11,14 @@ MOVED_BY = 3e-7
 
 
 class Runtime:
-    """The file in ONNX Runtime."""
+    """A file in ONNX Runtime: its path, or its bytes."""
 
-    def __init__(self, path, threads=1):
+    def __init__(self, model, threads=1):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 4
-        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        model = model if isinstance(model, bytes) else str(model)
+        self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         self._names = [output.name for output in self._session.get_outputs()]
 
     def run(self, arrays):
@@ -32,7 +33,7 @@ def moved(arrays, seed):
 
 
 def moved_constants(model, seed):
-    """A file with its constants moved so: whole numbers of 8 bits do not show that an input was moved."""
+    """A file with its constants moved so: neither whole numbers of 8 bits nor ids show that an input was moved."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     constants = {of.name: of for of in copy.graph.initializer}

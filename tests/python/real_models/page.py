@@ -21,8 +21,8 @@ from PyPI, gives each of their {files} ONNX files to the server, and compares al
 ([`row`](model-toml.md#whole-files-kind--onnx)).{refused}{failed}
 
 - **Error** is the largest difference from ONNX Runtime over the output's largest magnitude in all requests, at most
-  1e-5. In brackets stands how far ONNX Runtime's own replies move if inputs are moved by 3e-7 of themselves; four times
-  that is allowed where it is more. Integers are equal. Six requests, of different lengths where the file takes them, have
+  1e-5. In brackets stands how far ONNX Runtime's own replies move if inputs are moved by 3e-7 of themselves, or the file's constants
+  where no input has fractions; four times that is allowed where it is more. Integers are equal. Six requests, of different lengths where the file takes them, have
   the same bits alone and with 8 and 24 in flight.
 - Files with int8 operators are compared with ONNX's reference implementation, in which sums of integers are exact, at most 2e-2
   apart; in brackets stands how far its replies move if inputs and constants of the file are moved, four times which is allowed
