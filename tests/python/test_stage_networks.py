@@ -3,6 +3,7 @@
 import concurrent.futures
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 import urllib.request
@@ -175,3 +176,30 @@ def test_stages_that_cannot_be_served_are_told(tmp_path, serve):
         serve(path, "--policy", "vgg=staged")
     with pytest.raises(RuntimeError, match="models that are not served in stages have one in common"):
         serve("langid", "g2p", "--policy", "padded", "--policy", "g2p=cellular")
+
+
+def test_padded_batches(tmp_path):
+    """A batcher before the engine pads sentences to the longest of a batch: so many words are computed, and no request is lost."""
+    path = tmp_path / "bert-base.onnx"
+    write("bert-base", path, THIN, PIXELS)
+
+    def words(policy, workload):
+        command = [BINARY, "bench", path, "--policy", policy, "--workload", workload, "--saturate", "--in-flight", "8", "--requests", "96", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        report = json.loads(done.stdout)
+        assert (report["policy"], report["requests"], report["errors"]) == (policy, 96, 0)
+        assert report["queue_ms"]["mean"] + report["compute_ms"]["mean"] <= report["latency_ms"]["mean"] * 1.01
+        # Most cells run once for each word.
+        return statistics.mode(round(cell["tasks"] * cell["batch_mean"]) for cell in report["cells"].values())
+
+    policies = ["zero:batch=4", "zero:padded:batch=4", "delay:padded:batch=4:window=2ms"]
+    assert {words(policy, "fixed:9") for policy in policies} == {9 * 96}, "nothing to pad"
+    whole, *padded = [words(policy, "europarl:40") for policy in policies]
+    assert all(whole * 1.1 < of < whole * 3 for of in padded), (whole, padded)
+
+
+@pytest.mark.parametrize("policy", ["delay:padded", "zero:padded:padded", "padded:zero"])
+def test_what_is_no_padded_policy_is_refused(policy):
+    done = subprocess.run([BINARY, "bench", "langid", "--saturate", "--policy", policy], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "no policy" in done.stderr
