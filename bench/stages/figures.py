@@ -1,11 +1,11 @@
-"""Makes the tables of Figures 14 to 16, 20 and 21 of the DVABatch paper for this machine: networks in stages beside batches that run as a
-whole, with `batchmaker bench`.
+"""Makes tables and plots of Figures 14 to 16, 20 and 21 of the DVABatch paper for this machine: networks in stages beside batches that run as a
+whole, with `batchmaker bench`; or plots of Figures 14 and 16 in virtual time, from what `cargo xtask dvabatch --json` printed.
 
 Figures 14 and 16: mean and 99th percentile of latency at a quarter, three fifths and nine tenths of ZeroBatch's peak under a quality of service.
 Figure 15: latency while the load steps up and down. Figure 20: by the number of stages. Figure 21: a closed loop, one client.
 
 ZeroBatch and DelayBatch (`zero`, `delay`) are not padded: images are of one size. The window of DelayBatch is the one with the highest peak.
-Networks have random weights; nothing else may run on the machine.
+Networks have random weights; nothing else may run on the machine. Needs the packages of `requirements.txt` beside this file.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import sys
 
 import make_networks
 import numpy as np
+import plots
 
 SHARES = [0.25, 0.6, 0.9]
 WINDOWS_MS = [1, 2, 5, 10, 20]
@@ -88,6 +89,10 @@ def figures_14_and_16(bench):
         body.append([f"{runs[0]['rate_rps']:.1f}", *show, f"{ratio[0]:.2f} / {ratio[1]:.2f}"])
         head = ["requests/s", *(run["policy"] for run in runs), "staged beside the better of zero and cellular, mean / p90"]
     table(head, body)
+    for figure, key in ((14, "mean"), (16, "p99")):
+        series = {name: [rows[at]["latency_ms"][key] for at in range(place, len(rows), count)] for place, name in enumerate([*POLICIES, delay])}
+        groups = [f"{share:g} of the peak" for share in SHARES]
+        plots.bars(bench.path.parent / f"figure{figure}.svg", f"{bench.name}, {key} latency", groups, series, "ms")
 
 
 def figure_15(bench):
@@ -100,14 +105,18 @@ def figure_15(bench):
     answers = [json.loads(line) for line in file.read_text().splitlines()]
     end, bins = max(answer["at_s"] for answer in answers) + 1e-9, 10
     print(f"\n{bench.name}: the load steps through {steps} (rate:seconds); mean latency in ms in each tenth of the time")
-    body = []
+    body, series = [], {}
     for policy in POLICIES:
-        of = [[] for _ in range(bins)]
-        for answer in answers:
-            if answer["policy"] == policy:
-                of[int(bins * answer["at_s"] / end)].append(answer["latency_ms"])
-        body.append([policy, *(f"{sum(times) / len(times):.1f}" if times else "-" for times in of)])
+        tenths = [[] for _ in range(bins)]
+        own = sorted((of for of in answers if of["policy"] == policy), key=lambda of: of["at_s"])
+        series[policy] = tuple([answer[key] for answer in own] for key in ("at_s", "latency_ms"))
+        for answer in own:
+            tenths[int(bins * answer["at_s"] / end)].append(answer["latency_ms"])
+        body.append([policy, *(f"{sum(times) / len(times):.1f}" if times else "-" for times in tenths)])
     table(["policy", *(f"{at + 1}" for at in range(bins))], body)
+    rates, times = zip(*(map(float, step.split(":")) for step in steps.split(",")))
+    load = ("requests/s", [0, *np.cumsum(times)], [*rates, rates[-1]])
+    plots.lines(bench.path.parent / "figure15.svg", f"{bench.name}, a load that steps", series, "s", "latency, ms", load)
 
 
 def figure_20(bench):
@@ -121,6 +130,9 @@ def figure_20(bench):
         body.append([str(stages), f"{peak:.1f}", f"{run['latency_ms']['mean']:.1f}"])
     print(f"\n{bench.name}")
     table(["stages", "peak, requests/s", "mean latency at 0.6 of it, ms"], body)
+    x, peaks, means = ([float(row[at]) for row in body] for at in range(3))
+    plots.lines(bench.path.parent / "figure20-peak.svg", bench.name, {"peak": (x, peaks)}, "stages", "requests/s")
+    plots.lines(bench.path.parent / "figure20-latency.svg", bench.name, {"mean at 0.6 of the peak": (x, means)}, "stages", "ms")
     bench.profile()
 
 
@@ -130,11 +142,24 @@ def figure_21(bench):
     return [bench.name, *(run["latency_ms"]["mean"] for run in bench.bench(*options))]
 
 
+def simulated(file, out):
+    """Plots of Figures 14 and 16 in virtual time."""
+    out.mkdir(parents=True, exist_ok=True)
+    for line in file.read_text().splitlines():
+        network = json.loads(line)
+        for figure, key in ((14, "mean"), (16, "p99")):
+            series = {name: [load[name][f"{key}_ms"] for load in network["loads"]] for name in ("zero", "delay", "staged")}
+            groups = [f"{load['share']:g} of the peak" for load in network["loads"]]
+            name = network["name"]
+            plots.bars(out / f"simulated-{name}-figure{figure}.svg", f"{name} in virtual time, {key} latency", groups, series, "ms")
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="example: python figures.py --networks resnet152,unet,linknet --pixels 64 --out /tmp/figures",
+        epilog="examples:\n  python figures.py --networks resnet152,unet,linknet --pixels 64 --out figures\n"
+        "  cargo xtask dvabatch --json > simulated.jsonl && python figures.py --simulated simulated.jsonl --out figures",
     )
     option = parser.add_argument
     networks = lambda text: text.split(",")
@@ -148,10 +173,13 @@ def main():
     option("--turns", type=int, default=6, help="turns of each rate (default: 6)")
     option("--seconds", type=float, default=4, help="the time that each rate of a search is measured (default: 4)")
     option("--stages", default=[1, 2, 4, 8], type=lambda text: [int(n) for n in text.split(",")], help="numbers of stages of Figure 20")
+    option("--simulated", type=pathlib.Path, metavar="FILE", help="measure nothing: plot this output of `cargo xtask dvabatch --json`")
     option("--qos", default="p99:200ms", help="the quality of service of peaks (default: p99:200ms)")
     arguments = parser.parse_args()
     if unknown := set(arguments.networks) - set(make_networks.NETWORKS):
         parser.error(f"no network {', '.join(sorted(unknown))}")
+    if arguments.simulated:
+        return simulated(arguments.simulated, arguments.out)
     closed = []
     for name in arguments.networks:
         bench = Bench(arguments, name)
@@ -167,6 +195,8 @@ def main():
     if closed:
         print("\nOne client, who waits for each reply: mean latency in ms")
         over = lambda row: f"{100 * (row[1 + POLICIES.index('staged')] / row[1] - 1):+.1f} %"
+        series = {policy: [row[1 + at] for row in closed] for at, policy in enumerate(POLICIES)}
+        plots.bars(arguments.out / "figure21.svg", "One client, who waits for each reply", [row[0] for row in closed], series, "mean latency, ms")
         table(["network", *POLICIES, "staged over zero"], [[row[0], *(f"{ms:.2f}" for ms in row[1:]), over(row)] for row in closed])
 
 

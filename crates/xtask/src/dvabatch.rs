@@ -1,6 +1,7 @@
 //! `cargo xtask dvabatch`: the paper's comparison of batches in stages, in virtual time on a device shaped like a GPU.
 
 use batchmaker_sim::gpu_shaped::{Compared, Comparison, Latency, Peak, SHAPES, SHARES};
+use serde_json::json;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -10,6 +11,9 @@ pub(crate) struct Arguments {
     /// The seed of their arrivals
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// One JSON object a network, each on a line, instead of tables: for `bench/stages/figures.py --simulated`
+    #[arg(long)]
+    json: bool,
 }
 
 /// The mean and 99th percentile that the paper's DVABatch takes off those of ZeroBatch and DelayBatch, in percent, at each load (section
@@ -28,7 +32,13 @@ fn paper_peak(network: &str) -> &'static str {
 
 /// Prints a table for each network, and the means over all beside the paper's.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let Arguments { requests, seed } = *arguments;
+    let Arguments { requests, seed, json } = *arguments;
+    if json {
+        for shape in SHAPES {
+            println!("{}", line(shape.name, &shape.compare(requests.max(100), seed)));
+        }
+        return Ok(());
+    }
     let mut sums = [[0.0; 4]; SHARES.len()];
     for shape in SHAPES {
         let compared = shape.compare(requests.max(100), seed);
@@ -81,6 +91,30 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// A network's figures as JSON.
+fn line(name: &str, compared: &Comparison) -> serde_json::Value {
+    let peak =
+        |of: &Peak| json!({ "rps": of.rps, "batch_max": of.batch_max, "window_ms": of.window_ms });
+    let latency = |of: &Latency| json!({ "mean_ms": of.mean_ms, "p99_ms": of.p99_ms });
+    let loads = compared.loads.iter().zip(SHARES).map(|(load, share)| {
+        json!({
+            "share": share,
+            "rate_rps": load.rate_rps,
+            "zero": latency(&load.zero),
+            "delay": latency(&load.delay),
+            "staged": latency(&load.staged),
+        })
+    });
+    json!({
+        "name": name,
+        "zero_peak": peak(&compared.zero),
+        "delay_peak": peak(&compared.delay),
+        "unpadded_peak": compared.unpadded.as_ref().map(peak),
+        "staged_peak_rps": compared.staged_rps,
+        "loads": loads.collect::<Vec<_>>(),
+    })
 }
 
 /// The percentages by which mean and 99th percentile of `staged` are below those of the others.
