@@ -179,7 +179,7 @@ def test_stages_that_cannot_be_served_are_told(tmp_path, serve):
 
 
 def test_padded_batches(tmp_path):
-    """A batcher before the engine pads sentences to the longest of a batch: so many words are computed, and no request is lost."""
+    """A batcher before the engine pads each batch to its longest sentence: cells run over the padding too, and every request is answered."""
     path = tmp_path / "bert-base.onnx"
     write("bert-base", path, THIN, PIXELS)
 

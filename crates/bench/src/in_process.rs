@@ -17,7 +17,7 @@ pub struct InProcess<'a> {
     engine: &'a Engine,
     model: &'a str,
     requests: Requests,
-    /// What forms batches before the engine does.
+    /// The batcher that joins requests before the engine gets them; none: each is sent by itself.
     batcher: Option<Batcher>,
 }
 

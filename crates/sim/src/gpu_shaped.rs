@@ -116,10 +116,10 @@ pub struct Compared {
     pub staged: Latency,
 }
 
-/// The highest rate at which a policy meets the QoS target, in requests a second, and the settings with which it is the highest.
+/// The highest rate at which a policy meets the QoS target, and the settings of the policy that reach it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peak {
-    /// The rate.
+    /// The rate, in requests a second.
     pub rps: f64,
     /// The most requests of a batch.
     pub batch_max: u32,
@@ -145,7 +145,7 @@ pub struct Comparison {
     pub loads: Vec<Compared>,
 }
 
-/// How requests share batches.
+/// A policy, and whether its batches are padded.
 #[derive(Clone, Copy)]
 struct Batches {
     policy: Policy,
