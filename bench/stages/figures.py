@@ -89,10 +89,16 @@ def figures_14_and_16(bench):
         body.append([f"{runs[0]['rate_rps']:.1f}", *show, f"{ratio[0]:.2f} / {ratio[1]:.2f}"])
         head = ["requests/s", *(run["policy"] for run in runs), "staged beside the better of zero and cellular, mean / p90"]
     table(head, body)
+    latency = {name: [row["latency_ms"] for row in rows[place::count]] for place, name in enumerate([*POLICIES, delay])}
+    plot_figures_14_and_16(bench.path.parent / "figure", bench.name, SHARES, latency)
+
+
+def plot_figures_14_and_16(stem, title, shares, latency):
+    """Bars of the mean and of the 99th percentile (`{policy: [{"mean": ms, "p99": ms} a share]}`), to `stem`14.svg and 16.svg."""
+    groups = [f"{share:g} of the peak" for share in shares]
     for figure, key in ((14, "mean"), (16, "p99")):
-        series = {name: [rows[at]["latency_ms"][key] for at in range(place, len(rows), count)] for place, name in enumerate([*POLICIES, delay])}
-        groups = [f"{share:g} of the peak" for share in SHARES]
-        plots.bars(bench.path.parent / f"figure{figure}.svg", f"{bench.name}, {key} latency", groups, series, "ms")
+        series = {policy: [of[key] for of in of_shares] for policy, of_shares in latency.items()}
+        plots.bars(stem.with_name(f"{stem.name}{figure}.svg"), f"{title}, {key} latency", groups, series, "ms")
 
 
 def figure_15(bench):
@@ -147,11 +153,10 @@ def simulated(file, out):
     out.mkdir(parents=True, exist_ok=True)
     for line in file.read_text().splitlines():
         network = json.loads(line)
-        for figure, key in ((14, "mean"), (16, "p99")):
-            series = {name: [load[name][f"{key}_ms"] for load in network["loads"]] for name in ("zero", "delay", "staged")}
-            groups = [f"{load['share']:g} of the peak" for load in network["loads"]]
-            name = network["name"]
-            plots.bars(out / f"simulated-{name}-figure{figure}.svg", f"{name} in virtual time, {key} latency", groups, series, "ms")
+        loads, name = network["loads"], network["name"]
+        of = lambda latency: {key: latency[f"{key}_ms"] for key in ("mean", "p99")}
+        latency = {policy: [of(load[policy]) for load in loads] for policy in ("zero", "delay", "staged")}
+        plot_figures_14_and_16(out / f"simulated-{name}-figure", f"{name} in virtual time", [load["share"] for load in loads], latency)
 
 
 def main():

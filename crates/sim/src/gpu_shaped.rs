@@ -116,7 +116,7 @@ pub struct Compared {
     pub staged: Latency,
 }
 
-/// The highest rate at which a policy meets the QoS target, and the settings of the policy that reach it.
+/// The peak of a policy, which is the highest rate at which it meets the QoS target, and the batch size and window that reach it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peak {
     /// The rate, in requests a second.
