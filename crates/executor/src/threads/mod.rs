@@ -351,7 +351,9 @@ mod tests {
             one.attended(8, || {
                 (0..100).for_each(|_| parts());
                 let mut expected = None;
+                // A thread that attends may take the call of another one, which then sleeps on until work is divided again.
                 while one.attendants.awake() != [1, 2] {
+                    parts();
                     std::thread::yield_now();
                 }
                 for _ in 0..100 {
