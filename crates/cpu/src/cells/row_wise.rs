@@ -65,7 +65,6 @@ pub(crate) unsafe fn run_rows<E>(
     for (item, memory) in items() {
         let run = &memory.graph.runs()[item.run.index()];
         for sink in &run.sinks {
-            let to = memory.rows(&sink.rows);
             // The nodes whose rows the sink takes.
             let nodes = item.first..item.first + nodes_of(item, memory);
             let nodes = match sink.time {
@@ -81,9 +80,7 @@ pub(crate) unsafe fn run_rows<E>(
             let is_needed = run.sinks.iter().filter(|other| other.port == sink.port).count() > 1;
             // SAFETY: each row of a run is given out once, and the caller promises that nobody else accesses the row that it writes. Nobody
             // reads a row before it is written.
-            unsafe {
-                memory.write(output, skip, (sink.rows.value, &to), (first, count), is_needed)
-            };
+            unsafe { memory.write((output, skip), &sink.rows, (first, count), is_needed) };
         }
         skip += item.count as usize;
     }

@@ -118,17 +118,9 @@ unsafe fn run_batch(
     for (port, output) in outputs.iter_mut().enumerate() {
         for (at, node) in nodes().enumerate() {
             let rows = node.outputs[port];
-            let to = node.memory.span(rows);
+            let skip = at * rows.span as usize;
             // SAFETY: the caller promises that nobody else accesses the target rows. Nobody reads a row before it is written.
-            unsafe {
-                node.memory.write(
-                    output,
-                    at * rows.span as usize,
-                    (rows.value, &to),
-                    (0, rows.span),
-                    false,
-                )
-            };
+            unsafe { node.memory.write_span((&mut *output, skip), rows) };
         }
     }
     Ok(())

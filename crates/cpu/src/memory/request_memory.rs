@@ -4,8 +4,8 @@ use std::cell::UnsafeCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use batchmaker_graph::{
     CellGraph, CellTypeId, RowOrder, RowSpec, Rows, RunIndex, Tensor, TensorData, ValueIndex,
@@ -28,10 +28,9 @@ pub(crate) struct RequestMemory {
 }
 
 struct Value {
-    /// Owns the elements. Touched after construction only by `write` and `take_outputs`.
-    data: UnsafeCell<TensorData>,
-    elements: AtomicPtr<u8>,
-    row_bytes: usize,
+    /// Its elements, from when somebody finds their place, or all of them are written at once.
+    held: OnceLock<Held>,
+    row: RowSpec,
     rows: usize,
     /// Whether all of it came with the request.
     is_brought: bool,
@@ -39,30 +38,73 @@ struct Value {
     token_ids: Box<[AtomicU32]>,
 }
 
-// SAFETY: the pointers lead into vectors that the value itself owns, and that stay where they are until `write`, before which nobody has
-// a use for the rows, or `take_outputs`. Rows are accessed in unsafe code only, in the order that the manager gives tasks.
-unsafe impl Send for RequestMemory {}
-// SAFETY: rows are accessed in unsafe code only, as for `Send`. `data` is accessed through a shared reference
-// by `write` and `take_outputs` alone, whose callers promise that nobody else accesses the value.
-unsafe impl Sync for RequestMemory {}
+/// The elements of a value, at a place where they stay.
+struct Held {
+    /// Owns the elements. Touched after construction only by `take`.
+    data: UnsafeCell<TensorData>,
+    first: *mut u8,
+}
+
+// SAFETY: the pointer leads into a vector that `data` owns, and that stays where it is until `take`. Rows are accessed in unsafe code
+// only, in the order that the manager gives tasks.
+unsafe impl Send for Held {}
+// SAFETY: rows are accessed in unsafe code only, as for `Send`. `data` is accessed through a shared reference by `take` alone, whose
+// caller promises that nobody else accesses the elements.
+unsafe impl Sync for Held {}
+
+impl Held {
+    fn new(mut data: TensorData) -> Self {
+        let first = data_pointer(&mut data);
+        Self { data: UnsafeCell::new(data), first }
+    }
+
+    /// Takes the elements.
+    ///
+    /// # Safety
+    /// Nobody else accesses the elements from now on.
+    unsafe fn take(&self) -> TensorData {
+        // SAFETY: the caller's promise.
+        unsafe { std::mem::replace(&mut *self.data.get(), TensorData::F32(Vec::new())) }
+    }
+}
 
 impl Value {
-    fn new(mut data: TensorData, row: &RowSpec, rows: usize, is_brought: bool) -> Self {
+    /// A value of zeros.
+    fn zeros(row: &RowSpec, rows: usize) -> Self {
+        let (held, token_ids) = (OnceLock::new(), Box::default());
+        Self { held, row: row.clone(), rows, is_brought: false, token_ids }
+    }
+
+    /// A value that came with the request. Rows that it lacks are zeros.
+    fn brought(row: &RowSpec, rows: usize, mut data: TensorData) -> Self {
+        let value = Self { is_brought: true, ..Self::zeros(row, rows) };
         assert_eq!(data.element(), row.element, "a value holds another type than its graph says");
-        assert_eq!(
-            data.len(),
-            rows * row.elements(),
-            "a value holds other rows than its graph says"
-        );
-        let elements = AtomicPtr::new(data_pointer(&mut data));
-        let row_bytes = row.elements() * row.element.bytes();
-        let (data, token_ids) = (UnsafeCell::new(data), Box::default());
-        Self { data, elements, row_bytes, rows, is_brought, token_ids }
+        assert!(data.len() <= value.len(), "an input brings more rows than its graph says");
+        data.resize(value.len());
+        _ = value.held.set(value.holding(data));
+        value
+    }
+
+    /// The number of its elements.
+    fn len(&self) -> usize {
+        self.rows * self.row.elements()
+    }
+
+    fn row_bytes(&self) -> usize {
+        self.row.elements() * self.row.element.bytes()
     }
 
     /// The address of the first element.
-    fn elements(&self) -> *mut u8 {
-        self.elements.load(Ordering::Relaxed)
+    fn first(&self) -> *mut u8 {
+        let zeros = || TensorData::zeros(self.row.element, self.len());
+        self.held.get_or_init(|| self.holding(zeros())).first
+    }
+
+    /// Holds `data`, which are all elements of the value.
+    fn holding(&self, data: TensorData) -> Held {
+        assert_eq!(data.element(), self.row.element.stored(), "a value of another type");
+        assert_eq!(data.len(), self.len(), "a value holds other rows than its graph says");
+        Held::new(data)
     }
 }
 
@@ -79,24 +121,10 @@ impl RequestMemory {
         for (&value, tensor) in graph.inputs().iter().zip(inputs) {
             given[value.index()] = Some(tensor);
         }
-        let values = graph.values().iter().zip(given).map(|(spec, given)| {
-            let rows = spec.rows as usize;
-            // No run writes a value that the request brings: the builder of graphs checks that.
-            let is_brought = given.is_some();
-            let data = match given {
-                Some(tensor) => {
-                    let mut data = tensor.into_data();
-                    let elements = rows * spec.row.elements();
-                    assert!(
-                        data.len() <= elements,
-                        "an input brings more rows than its graph says"
-                    );
-                    data.resize(elements);
-                    data
-                }
-                None => TensorData::zeros(spec.row.element, rows * spec.row.elements()),
-            };
-            Value::new(data, &spec.row, rows, is_brought)
+        // No run writes a value that the request brings: the builder of graphs checks that.
+        let values = graph.values().iter().zip(given).map(|(spec, given)| match given {
+            Some(tensor) => Value::brought(&spec.row, spec.rows as usize, tensor.into_data()),
+            None => Value::zeros(&spec.row, spec.rows as usize),
         });
         let mut values: Vec<Value> = values.collect();
         for run in graph.runs().iter().filter(|run| has_token_ids(run.cell_type)) {
@@ -151,18 +179,17 @@ impl RequestMemory {
         self.values[value.index()].is_brought
     }
 
-    /// The rows of a port of a run of this memory's graph. The memory must outlive the pointers. Those of rows that a batch is yet to write may
-    /// dangle once [`Self::write`] has run.
+    /// The rows of a port of a run of this memory's graph. The memory must outlive the pointers.
     pub(crate) fn rows(&self, rows: &Rows) -> RowPointers {
         let value = &self.values[rows.value.index()];
-        let row_bytes = value.row_bytes;
+        let row_bytes = value.row_bytes();
         let (first, stride, list) = match &rows.order {
             RowOrder::Strided { first, stride } => (*first as usize, *stride as isize, None),
             RowOrder::Listed(list) => (0, 1, Some(NonNull::from(&**list).cast())),
         };
         assert!(first < value.rows, "row {first} of {:?}, which has {}", rows.value, value.rows);
         // SAFETY: the row is within the value.
-        let first = unsafe { value.elements().add(first * row_bytes) };
+        let first = unsafe { value.first().add(first * row_bytes) };
         RowPointers { first, stride: stride * row_bytes as isize, list, row_bytes }
     }
 
@@ -175,37 +202,62 @@ impl RequestMemory {
         pointers
     }
 
-    /// Writes rows `skip..skip + count` of a batch's output to the rows of `value` that belong to node `first` and to the nodes after it, at
-    /// `to`. If the output consists of all rows of the value and nothing else, and nobody needs it afterwards, it becomes the value
-    /// without a copy.
+    /// Writes rows `skip..skip + count` of a batch's output to the rows that belong to node `first` and to the nodes after it. If these are
+    /// all rows of a value, and nobody has found their place before, the value is made of them: of the output itself if it consists of them
+    /// alone and is not needed afterwards (`is_needed`), else of a copy.
     ///
     /// # Safety
-    /// Nobody else accesses these rows until this returns, nor uses an address of one of them that was found before.
+    /// Nobody else accesses these rows until this returns.
     pub(crate) unsafe fn write(
         &self,
-        output: &mut TensorData,
-        skip: usize,
-        (value, to): (ValueIndex, &RowPointers),
+        (output, skip): (&mut TensorData, usize),
+        rows: &Rows,
         (first, count): (u32, u32),
         is_needed: bool,
     ) {
-        let spec = &self.graph.values()[value.index()].row;
-        let value = &self.values[value.index()];
-        let is_whole = to.in_line(first) == Some(value.elements())
-            && count as usize == value.rows
-            && output.element() == spec.element.stored()
-            && output.len() == value.rows * spec.elements()
-            && output.len() == output.capacity();
-        // SAFETY: the caller's promise.
-        unsafe {
-            if is_whole && !is_needed {
-                let mut data = std::mem::replace(output, TensorData::F32(Vec::new()));
-                value.elements.store(data_pointer(&mut data), Ordering::Relaxed);
-                drop(std::mem::replace(&mut *value.data.get(), data));
-            } else {
-                scatter(output, skip, to, first, count);
-            }
+        let is_in_line = count == 1 || matches!(rows.order, RowOrder::Strided { stride: 1, .. });
+        let is_all = is_in_line
+            && rows.row(first) == 0
+            && count as usize == self.values[rows.value.index()].rows;
+        if !(is_all && self.becomes((output, skip), rows.value, is_needed)) {
+            // SAFETY: the caller's promise.
+            unsafe { scatter(output, skip, &self.rows(rows), first, count) }
         }
+    }
+
+    /// Writes rows of a batch's output, from `skip` on, to the span of a run's only node, as [`Self::write`] does.
+    ///
+    /// # Safety
+    /// Nobody else accesses these rows until this returns.
+    pub(crate) unsafe fn write_span(&self, (output, skip): (&mut TensorData, usize), rows: &Rows) {
+        let is_all = rows.row(0) == 0 && rows.span as usize == self.values[rows.value.index()].rows;
+        if !(is_all && self.becomes((output, skip), rows.value, false)) {
+            // SAFETY: the caller's promise.
+            unsafe { scatter(output, skip, &self.span(rows), 0, rows.span) }
+        }
+    }
+
+    /// Makes a value of the rows of an output from `skip` on: of the output itself, or of a copy of these rows. Returns false, and does nothing, if
+    /// somebody has found the place of the value's rows before.
+    fn becomes(
+        &self,
+        (output, skip): (&mut TensorData, usize),
+        value: ValueIndex,
+        is_needed: bool,
+    ) -> bool {
+        let value = &self.values[value.index()];
+        let len = value.len();
+        let is_whole = skip == 0 && len > 0 && output.len() == len && output.capacity() == len;
+        let mut became = false;
+        value.held.get_or_init(|| {
+            became = true;
+            let first = skip * value.row.elements();
+            value.holding(match is_whole && !is_needed {
+                true => std::mem::replace(output, TensorData::F32(Vec::new())),
+                false => output.slice(first..first + len),
+            })
+        });
+        became
     }
 
     /// A copy of some rows of a value.
@@ -217,8 +269,9 @@ impl RequestMemory {
         let value = &self.values[value.index()];
         assert!(rows.end <= value.rows, "rows {rows:?} of {}", value.rows);
         let mut copied = Gathered::with_capacity(spec, rows.len());
-        let first = value.elements().wrapping_add(rows.start * value.row_bytes);
-        let (stride, row_bytes) = (value.row_bytes as isize, value.row_bytes);
+        let row_bytes = value.row_bytes();
+        let first = value.first().wrapping_add(rows.start * row_bytes);
+        let stride = row_bytes as isize;
         let from = RowPointers { first, stride, list: None, row_bytes };
         // SAFETY: the rows are the value's; the caller vouches that nobody writes them.
         unsafe { copied.append(&from, 0, rows.len() as u32) };
@@ -232,11 +285,12 @@ impl RequestMemory {
     /// No task that names the request is in flight or comes any more, and nobody else accesses its values from
     /// now on.
     pub(crate) unsafe fn take_outputs(&self) -> Vec<TensorData> {
-        let take = |value: &Value| {
-            // SAFETY: the caller promises that nobody else accesses the values from now on.
-            unsafe { std::mem::replace(&mut *value.data.get(), TensorData::F32(Vec::new())) }
+        // SAFETY: the caller promises that nobody else accesses the values from now on.
+        let take = |value: &Value| value.held.get().map(|held| unsafe { held.take() });
+        let output = |&value: &ValueIndex| {
+            let value = &self.values[value.index()];
+            take(value).unwrap_or_else(|| TensorData::zeros(value.row.element, value.len()))
         };
-        let output = |&value: &ValueIndex| take(&self.values[value.index()]);
         let outputs = self.graph.outputs().iter().map(output).collect();
         self.values.iter().for_each(|value| drop(take(value)));
         outputs
@@ -273,12 +327,12 @@ mod tests {
     fn an_output_that_is_all_of_a_value_becomes_it() {
         let write = |mut output: TensorData, skip, rows: Range<u32>, is_needed| {
             let (memory, y) = memory();
-            let to = memory.rows(&Rows::strided(y, 0, 1));
+            let to = Rows::strided(y, 0, 1);
             let from = data_pointer(&mut output);
             let nodes = (rows.start, rows.len() as u32);
             // SAFETY: the test alone accesses the rows.
             let values = unsafe {
-                memory.write(&mut output, skip, (y, &to), nodes, is_needed);
+                memory.write((&mut output, skip), &to, nodes, is_needed);
                 memory.take_outputs()
             };
             let [TensorData::F32(values)] = &values[..] else { unreachable!("one output of F32") };
@@ -292,5 +346,25 @@ mod tests {
         assert_eq!(others, (false, (4..12).map(|n| n as f32).collect()), "rows of others");
         let some = write(floats(4, 4), 0, 1..3, false);
         assert_eq!(some, (false, vec![0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 0.0, 0.0]), "some rows");
+    }
+
+    #[test]
+    fn a_value_stays_where_it_was_found() {
+        let (memory, y) = memory();
+        let rows = Rows::strided(y, 0, 1);
+        let (before, mut output) = (memory.rows(&rows), floats(8, 8));
+        // SAFETY: the test alone accesses the rows.
+        unsafe {
+            memory.write((&mut output, 0), &rows, (0, 4), false);
+            assert_eq!(*before.row(3).cast::<f32>(), 6.0);
+            assert_eq!(memory.take_outputs(), [output]);
+        }
+    }
+
+    #[test]
+    fn an_output_that_nothing_wrote_is_zeros() {
+        let (memory, _) = memory();
+        // SAFETY: the test alone accesses the rows.
+        assert_eq!(unsafe { memory.take_outputs() }, [TensorData::F32(vec![0.0; 8])]);
     }
 }
