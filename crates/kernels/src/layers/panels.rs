@@ -2,12 +2,11 @@
 
 use crate::packing::lines::Lines;
 
-/// The most vectors of a panel: with 16 registers, as many as leave room for four pixels; with 32, for six.
-const fn vectors_max(lanes: usize) -> usize {
-    if lanes < 16 { 3 } else { 4 }
-}
+/// The most vectors of a panel: with 16 registers, as many as leave room for four pixels; with 32, for eight. Higher tiles read weights, which
+/// come from a second-level cache, less often.
+const VECTORS_MAX: usize = 3;
 
-/// A matrix `[inputs, outputs]` whose columns are divided into panels of one to four vectors, about equal, so that few lanes
+/// A matrix `[inputs, outputs]` whose columns are divided into panels of one to three vectors, about equal, so that few lanes
 /// are idle.
 pub(super) struct Panels {
     inputs: usize,
@@ -35,7 +34,7 @@ impl Panels {
     /// A matrix of zeros for vectors of `lanes` elements, with the numbers that sums start from, `[outputs]`; `None` is zero.
     pub(super) fn new(lanes: usize, [inputs, outputs]: [usize; 2], starts: Option<&[f32]>) -> Self {
         let vectors = outputs.div_ceil(lanes);
-        let count = vectors.div_ceil(vectors_max(lanes));
+        let count = vectors.div_ceil(VECTORS_MAX);
         let panel = |panel: usize| {
             let of = vectors * panel / count..vectors * (panel + 1) / count;
             let (first, width) = (of.start * lanes, of.len() * lanes);

@@ -106,8 +106,7 @@ impl SimdOp for PixelProducts<'_> {
             match panel.vectors {
                 1 => self.panel::<S, 1>(simd, panel),
                 2 => self.panel::<S, 2>(simd, panel),
-                3 => self.panel::<S, 3>(simd, panel),
-                _ => self.panel::<S, 4>(simd, panel),
+                _ => self.panel::<S, 3>(simd, panel),
             }
         }
     }
@@ -119,11 +118,12 @@ const fn tile_pixels_max<S: Simd, const VECTORS: usize>() -> usize {
     if most < PIXELS_MAX { most } else { PIXELS_MAX }
 }
 
-/// Lines of weights that a tile fetches in [`UNROLL`] elements of a window: with 8 tiles, as many as it reads.
+/// Lines of weights that a tile fetches in [`UNROLL`] elements of a window. With the longest vectors a tile reads 12 of them, so that 6 tiles fetch
+/// as many as each reads.
 const FETCHES: usize = 2;
 
-/// The most outputs of a panel: 4 of the longest vectors.
-const PANEL_LEN_MAX: usize = 64;
+/// The most outputs of a panel: 3 of the longest vectors.
+const PANEL_LEN_MAX: usize = 48;
 
 /// The most pixels of a tile: each takes a register of addresses.
 const PIXELS_MAX: usize = 8;
