@@ -20,13 +20,14 @@ use crate::sections::section_writer::{Cut, Fallbacks, SectionWriter};
 use crate::sections::sorter::{Sorted, Sorter};
 
 /// Cuts the program in `file` and packs its constant matrices by `packing`. Returns none if the program has neither a convolution, nor
-/// attention, nor a product with a constant matrix. Returns none, too, if a fallback section would have an operator that may compute one
-/// row otherwise than several, or more operators than rten runs on the stack of a thread.
+/// attention, nor a product with a constant matrix; a sum or a mean is enough if all sections are native. Returns none, too, if a fallback
+/// section would have an operator that may compute one row otherwise than several, or more operators than rten runs on the stack of a thread.
 pub(crate) fn cut(file: &ModelProto, probe: &Probe, packing: Packing) -> Option<Cut> {
     let graph = file.graph.as_ref()?;
     let constants = Constants::of(graph);
     // Looked at first: sorting packs the weights of convolutions.
-    let is_worth_sorting = |node| ["Conv", "MatMul"].contains(&operator(node));
+    let is_worth_sorting =
+        |node| matches!(operator(node), "Conv" | "MatMul" | "ReduceMean" | "ReduceSum");
     let is_worth_sorting = graph.node.iter().any(is_worth_sorting);
     let is_suspect = |node| {
         is_suspect(node, |name| constants.has(name)) && !is_never_sensitive(graph, node, probe)
@@ -40,8 +41,9 @@ pub(crate) fn cut(file: &ModelProto, probe: &Probe, packing: Packing) -> Option<
     graph.node.iter().try_for_each(|node| sorter.add(node, is_suspect(node)))?;
     let Sorted { native, fallback } = sorter.finish(graph);
     let is_worth_it = |kind: &NativeKind| {
-        use NativeKind::{Attention, Convolution, Product};
+        use NativeKind::{Attention, Convolution, Product, Reduce};
         matches!(kind, Convolution(_) | Attention(_) | Product { .. })
+            || matches!(kind, Reduce { .. } if fallback.is_empty())
     };
     if !native.iter().any(|section| is_worth_it(&section.kind))
         || fallback.values().flatten().any(|&node| is_suspect(node))

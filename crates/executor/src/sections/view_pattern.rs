@@ -137,6 +137,8 @@ impl Sorter<'_> {
                 cuts.collect::<Option<_>>().filter(|_| are_alike).map(ViewStep::Slice)
             }
             "Squeeze" => Some(ViewStep::Squeeze(places(&numbers(1)??, rank)?)),
+            // A tensor whose channels come last is put in the layout of the file on several threads instead.
+            "Identity" => (!self.is_channels_last(x)).then(|| ViewStep::Squeeze(Vec::new())),
             "Unsqueeze" => {
                 let axes = numbers(1)??;
                 let mut places = places(&axes, rank + axes.len())?;
