@@ -57,7 +57,8 @@ pub(crate) enum Loops {
     End(Option<[usize; 2]>),
 }
 
-/// The name of attention in our kernels.
+/// The name of attention in our kernels. Its first two inputs name the keys and the values that it packs; the others name the tensors that it
+/// reads.
 pub(crate) const NATIVE_ATTENTION: &str = "NativeAttention";
 
 /// The iterations of a loop that are listed: from the second on, each takes as many new buffers as the one before.
@@ -247,7 +248,7 @@ impl Planner<'_> {
                 }
             }
             "MatMul" | "Gemm" => Scratch::Product(shape(0), shape(1)),
-            NATIVE_ATTENTION => Scratch::Attention(shape(1), shape(2)),
+            NATIVE_ATTENTION => Scratch::Attention(shape(0), shape(1)),
             "Conv" | "ConvTranspose" => {
                 let weights = node.input.get(1).and_then(|name| constant(self.graph, name));
                 let dims = weights.map(constant_dims).unwrap_or_default();

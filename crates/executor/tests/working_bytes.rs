@@ -534,7 +534,8 @@ fn bounds_are_at_least_what_is_measured() {
     let (program, inputs, threads) =
         (case.program(), case.inputs(&spans, 1), ExecutorThreads::new());
     let measured = peak_of(|| program.run(&batch, inputs, &threads).unwrap());
-    assert!(program.working_bytes(&spans) >= measured, "{measured}");
+    let bound = program.working_bytes(&spans);
+    assert!(bound >= measured, "{measured} bytes are more than {bound}");
     check_parts();
     for size in [32, 128, 224, 512] {
         check_rows(&format!("convolutions of {size} x {size}"), &convolutional(size));

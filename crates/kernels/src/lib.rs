@@ -69,7 +69,7 @@ pub use cells::tree_inner::{PackedTreeInner, Side, TreeChild, TreeInnerParameter
 pub use cells::tree_leaf::{PackedTreeLeaf, TreeLeafParameters, TreeLeafRow};
 pub use error::KernelError;
 pub use layers::activation::Activation;
-pub use layers::attention::{Attention, AttentionSizes, Head};
+pub use layers::attention::{Attention, AttentionSizes, Head, Matrix};
 pub use layers::convolution::{
     ConvolutionParameters, Epilogue, Factors, Images, PackedConvolution,
 };

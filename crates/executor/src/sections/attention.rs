@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use batchmaker_kernels::{Attention, AttentionSizes, Head, Isa, softmax};
+use batchmaker_kernels::{Attention, AttentionSizes, Head, Isa, Matrix, softmax};
 use rten::Value;
 use rten_tensor::Tensor;
 use rten_tensor::prelude::*;
@@ -10,6 +10,7 @@ use rten_tensor::prelude::*;
 use crate::error::ExecutorError;
 use crate::sections::buffers::Buffers;
 use crate::sections::parts::{even_parts, split};
+use crate::sections::strided_view::{StridedView, Viewed};
 use crate::threads::ExecutorThreads;
 
 /// Multiplications of attention, and elements of a softmax, that are worth another thread which waits for them: some microseconds.
@@ -24,11 +25,17 @@ const OF_SCORE: usize = 64;
 const OF_ELEMENT: usize = 8;
 
 /// The softmax of scaled and masked scores, times values.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct AttentionOf {
     pub(super) scale: f32,
-    /// The names of the queries, the keys, the values and, if there is one, the mask.
+    /// The names of the tensors that queries, keys and values are read from, and of the mask, if there is one.
     pub(super) reads: Vec<String>,
+    /// What is read of the tensors with the queries, the keys and the values.
+    pub(super) views: [StridedView; 3],
+    /// The operators of these views.
+    pub(super) operators: Vec<String>,
+    /// The names of the keys and the values, which are packed.
+    pub(super) packed: [String; 2],
     /// The mask, if it is constant.
     pub(super) constant_mask: Option<Tensor<f32>>,
 }
@@ -54,21 +61,23 @@ impl AttentionOf {
         let misfit = || ExecutorError::Run("attention of shapes that do not fit".to_owned());
         let tensors = reads.iter().map(|value| floats(value)).collect::<Result<Vec<_>, _>>()?;
         let [q, k, v, ..] = tensors[..] else { return Err(misfit()) };
-        let (heads, &[queries, of_key]) = q.shape().split_last_chunk::<2>().ok_or_else(misfit)?;
-        let (of_k, &[depth, keys]) = k.shape().split_last_chunk::<2>().ok_or_else(misfit)?;
-        let (of_v, &[rows, of_value]) = v.shape().split_last_chunk::<2>().ok_or_else(misfit)?;
+        let [of_queries, of_keys, of_values] = &self.views;
+        let q = of_queries.viewed(q, false)?;
+        let (k, v) = (of_keys.viewed(k, true)?, of_values.viewed(v, false)?);
+        let [of_q, of_k, of_v] = [&q, &k, &v].map(Viewed::shape);
+        let (heads, &[queries, of_key]) = of_q.split_last_chunk::<2>().ok_or_else(misfit)?;
+        let (heads_of_k, &[depth, keys]) = of_k.split_last_chunk::<2>().ok_or_else(misfit)?;
+        let (heads_of_v, &[rows, of_value]) = of_v.split_last_chunk::<2>().ok_or_else(misfit)?;
         let sizes = AttentionSizes { queries, keys, of_key, of_value };
         let mask = tensors.get(3).copied().or(self.constant_mask.as_ref());
         let mask = mask.map(|mask| Mask::of(mask, heads, [queries, keys]));
         let mask = mask.map(|mask| mask.ok_or_else(misfit)).transpose()?;
-        if of_k != heads || of_v != heads || depth != of_key || rows != keys {
+        if heads_of_k != heads || heads_of_v != heads || depth != of_key || rows != keys {
             return Err(misfit());
         }
         let count: usize = heads.iter().product();
         let shape = [heads, &[queries, of_value]].concat();
         let mut y = buffers.take(shape.iter().product());
-        let [q, k, v] = [q, k, v].map(|tensor| tensor.to_contiguous());
-        let [q, k, v] = [q.data(), k.data(), v.data()];
         let run = |(of, y): (Range<usize>, &mut [f32])| {
             let fails =
                 |error: &dyn std::fmt::Display| ExecutorError::Run(format!("attention: {error}"));
@@ -76,9 +85,9 @@ impl AttentionOf {
             let mut attention = attention.map_err(|error| fails(&error))?;
             for (at, y) in of.zip(y.chunks_exact_mut((queries * of_value).max(1))) {
                 let head = Head {
-                    q: slice(q, at, queries * of_key),
-                    k: slice(k, at, of_key * keys),
-                    v: slice(v, at, keys * of_value),
+                    q: matrix(&q, at),
+                    k: matrix(&k, at),
+                    v: matrix(&v, at),
                     mask: mask.as_ref().map(|mask| mask.of_head(at)),
                 };
                 attention.run(head, y).map_err(|error| fails(&error))?;
@@ -97,9 +106,10 @@ impl AttentionOf {
     }
 }
 
-/// Matrix number `at`, of `len` elements.
-fn slice(data: &[f32], at: usize, len: usize) -> &[f32] {
-    &data[at * len..][..len]
+/// Matrix number `at`.
+fn matrix<'a>(of: &'a Viewed<'_, f32>, at: usize) -> Matrix<'a> {
+    let (data, strides) = of.matrix(at);
+    Matrix { data, strides }
 }
 
 /// The numbers that are added to scores.

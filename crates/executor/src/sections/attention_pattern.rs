@@ -8,7 +8,9 @@ use crate::operator::operator;
 use crate::probe::ShapeGrowth;
 use crate::sections::attention::AttentionOf;
 use crate::sections::constants::int;
+use crate::sections::native_section::{NativeKind, NativeSection};
 use crate::sections::sorter::Sorter;
+use crate::sections::strided_view::{StridedView, ViewStep};
 
 impl Sorter<'_> {
     /// Whether an operator is a softmax over the last axis.
@@ -67,7 +69,38 @@ impl Sorter<'_> {
             && of_y[..of_y.len() - 1] == of_q[..of_q.len() - 1]
             && of_y.last() == of_v.last();
         let constant_mask = constant_mask.map(|(dims, data)| Tensor::from_data(&dims[..], data));
-        is_attention.then_some(AttentionOf { scale, reads, constant_mask })
+        let (names, mask) = reads.split_at_checked(3).filter(|_| is_attention)?;
+        let packed = [names[1].clone(), names[2].clone()];
+        let mut of =
+            AttentionOf { scale, constant_mask, packed, reads: Vec::new(), ..Default::default() };
+        for (at, name) in names.iter().enumerate() {
+            let (read, steps, operators) = self.seen(name, at == 1);
+            of.reads.push(read.to_owned());
+            of.views[at] = StridedView(steps.to_vec());
+            of.operators.extend_from_slice(operators);
+        }
+        of.reads.extend_from_slice(mask);
+        Some(of)
+    }
+
+    /// The tensor that the elements of another one are read from, with the steps and the operators of the view of it that the other one is: a
+    /// view that needs no copy, as [`StridedView::lies_in_rows`] tells.
+    fn seen<'b>(
+        &'b self,
+        name: &'b str,
+        or_columns: bool,
+    ) -> (&'b str, &'b [ViewStep], &'b [String]) {
+        let section = self.native.iter().find(|section| section.output == name);
+        if let Some(NativeSection { kind, reads, .. }) = section
+            && let NativeKind::View { steps, operators, of_channels_last: false } = kind
+            && let Some(shapes) = self.probe.shapes(&reads[0])
+            // What rten gives may have gaps between its elements.
+            && !self.producers.get(&reads[0][..]).is_some_and(|of| self.is_of_rten(of))
+            && shapes.iter().all(|shape| StridedView::lies_in_rows(steps, shape, or_columns))
+        {
+            return (&reads[0], steps, operators);
+        }
+        (name, &[], &[])
     }
 
     /// The number that queries or keys are multiplied with, and the tensor.

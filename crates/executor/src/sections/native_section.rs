@@ -169,7 +169,10 @@ impl NativeKind {
             Self::Shuffle { groups } => format!("shuffle of {groups} groups"),
             Self::Gate => "Mul".to_owned(),
             Self::Softmax => "Softmax".to_owned(),
-            Self::Attention(_) => "MatMul, Softmax, MatMul".to_owned(),
+            Self::Attention(attention) => {
+                let of_views = attention.operators.iter().map(String::as_str);
+                of_views.chain(["MatMul", "Softmax", "MatMul"]).collect::<Vec<&str>>().join(", ")
+            }
             Self::Take(_, operator) => (*operator).to_owned(),
             Self::View { operators, .. }
             | Self::Chain(_, operators)

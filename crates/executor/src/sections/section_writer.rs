@@ -227,7 +227,9 @@ impl<'a> SectionWriter<'a> {
         let reads: Vec<usize> = reads.collect::<Option<_>>()?;
         match &kind {
             NativeKind::Guard(_, node) => self.graph.node.push(node.clone()),
-            NativeKind::Attention(_) => {
+            NativeKind::Attention(attention) => {
+                let packed = attention.packed.iter().map(|name| (&name[..], Layout::ChannelsFirst));
+                let named: Vec<(&str, Layout)> = packed.chain(named.iter().copied()).collect();
                 self.plan(NATIVE_ATTENTION, &named, (&outputs, layout));
             }
             _ => self.plan("Native", &named, (&outputs, layout)),

@@ -1,6 +1,7 @@
 //! Runs the sections of a program.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rten::{Value, ValueOrView};
@@ -179,7 +180,8 @@ impl SectionedProgram {
             let outputs = match &mut times {
                 None => section.run(&mut tensors, &mut buffers, threads)?,
                 Some(times) => {
-                    let reads = section.reads.iter().map(|&at| bytes(tensors[at].as_ref())).sum();
+                    let reads: BTreeSet<usize> = section.reads.iter().copied().collect();
+                    let reads = reads.into_iter().map(|at| bytes(tensors[at].as_ref())).sum();
                     let (outputs, time) =
                         section.run_timed(&mut tensors, &mut buffers, threads, reads)?;
                     times.push(time);

@@ -9,7 +9,7 @@ use rten_tensor::{Tensor, TensorView};
 use crate::error::ExecutorError;
 
 /// A tensor's elements in another order and shape: operators that compute nothing, one after the other.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct StridedView(pub(super) Vec<ViewStep>);
 
 /// One operator of a [`StridedView`]. Axes are positions in the shape that it reads.
@@ -44,7 +44,65 @@ struct Strides {
     axes: Vec<(usize, usize)>,
 }
 
+/// Elements of a tensor where they lie, or a copy of them.
+pub(super) struct Viewed<'a, T: Clone> {
+    data: Cow<'a, [T]>,
+    strides: Strides,
+    shape: Vec<usize>,
+}
+
+impl<T: Clone> Viewed<'_, T> {
+    pub(super) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The elements of matrix number `at` and those behind them, and the distances of rows and columns.
+    pub(super) fn matrix(&self, at: usize) -> (&[T], [usize; 2]) {
+        let (lead, of_matrix) = self.strides.axes.split_at(self.shape.len().saturating_sub(2));
+        let (mut rest, mut first) = (at, self.strides.first);
+        for &(length, stride) in lead.iter().rev() {
+            first += rest % length.max(1) * stride;
+            rest /= length.max(1);
+        }
+        let mut strides = [0, 1];
+        for (stride, &(length, of_axis)) in strides.iter_mut().rev().zip(of_matrix.iter().rev()) {
+            *stride = if length <= 1 { 1 } else { of_axis };
+        }
+        (self.data.get(first..).unwrap_or_default(), strides)
+    }
+}
+
 impl StridedView {
+    /// The elements of `x`: where they lie if no step needs a copy and those of a row of the last axis, or of a column if `or_columns`, lie side by
+    /// side; else a copy.
+    ///
+    /// # Errors
+    /// The steps do not fit the shape.
+    pub(super) fn viewed<'a, T: Clone>(
+        &self,
+        x: &'a Tensor<T>,
+        or_columns: bool,
+    ) -> Result<Viewed<'a, T>, ExecutorError> {
+        let data = x.data().map_or_else(|| Cow::Owned(x.to_vec()), Cow::Borrowed);
+        let through = Strides::contiguous(x.shape()).through(&self.0)?;
+        let (data, strides) = match through.filter(|strides| strides.lies_in_rows(or_columns)) {
+            Some(strides) => (data, strides),
+            None => {
+                let copy = self.copied_of(x.shape(), &data)?;
+                let strides = Strides::contiguous(copy.shape());
+                (Cow::Owned(copy.into_data()), strides)
+            }
+        };
+        let shape = strides.shape();
+        Ok(Viewed { data, strides, shape })
+    }
+
+    /// Whether [`Self::viewed`] needs no copy of a tensor of this shape.
+    pub(super) fn lies_in_rows(steps: &[ViewStep], shape: &[usize], or_columns: bool) -> bool {
+        let through = Strides::contiguous(shape).through(steps);
+        matches!(through, Ok(Some(strides)) if strides.lies_in_rows(or_columns))
+    }
+
     /// The elements of `x`, which is moved rather than copied if they all keep their order.
     pub(super) fn run_owned(&self, x: Value) -> Result<Value, ExecutorError> {
         match x {
@@ -150,6 +208,12 @@ impl Strides {
         };
         let contiguous = Self::contiguous(&self.shape());
         self.elements() == count && (count == 0 || wide(&self.axes) == wide(&contiguous.axes))
+    }
+
+    /// Whether the elements of a row of the last axis lie side by side, or, if `or_columns`, those of the axis before.
+    fn lies_in_rows(&self, or_columns: bool) -> bool {
+        let axes = self.axes.iter().rev().take(if or_columns { 2 } else { 1 });
+        self.axes.is_empty() || axes.into_iter().any(|axis| matches!(axis, (0 | 1, _) | (_, 1)))
     }
 
     /// Where the elements are after steps; none if one of them needs a copy.

@@ -36,15 +36,55 @@ pub struct AttentionSizes {
     pub of_value: usize,
 }
 
-/// The tensors of one head.
+/// A matrix in a tensor.
+#[derive(Debug, Clone, Copy)]
+pub struct Matrix<'a> {
+    /// The tensor from the matrix's first element on.
+    pub data: &'a [f32],
+    /// Elements of the tensor from one row of the matrix to the next one, and from one column to the next one.
+    pub strides: [usize; 2],
+}
+
+impl<'a> Matrix<'a> {
+    /// Rows of `columns` elements, one behind the other.
+    pub fn of_rows(data: &'a [f32], columns: usize) -> Self {
+        Self { data, strides: [columns, 1] }
+    }
+
+    /// Checks that `tensor`, which is this matrix, has `rows` rows of `columns` elements that lie side by side.
+    ///
+    /// # Errors
+    /// [`KernelError::Length`]
+    fn check(&self, tensor: &'static str, [rows, columns]: [usize; 2]) -> Result<(), KernelError> {
+        let [stride, step] = self.strides;
+        let expected = if rows * columns == 0 { 0 } else { (rows - 1) * stride + columns };
+        match self.data.len() >= expected && (step == 1 || columns <= 1) {
+            true => Ok(()),
+            false => Err(KernelError::Length { tensor, expected, actual: self.data.len() }),
+        }
+    }
+
+    /// The columns as rows.
+    fn turned(self) -> Self {
+        let [row, column] = self.strides;
+        Self { strides: [column, row], ..self }
+    }
+
+    /// Row number `at`, of `columns` elements that lie side by side.
+    fn row(&self, at: usize, columns: usize) -> &'a [f32] {
+        if columns == 0 { &[] } else { &self.data[at * self.strides[0]..][..columns] }
+    }
+}
+
+/// The tensors of one head. Elements of a row lie side by side; in `k`, those of a row or of a column.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'a> {
     /// `[queries, of_key]`.
-    pub q: &'a [f32],
+    pub q: Matrix<'a>,
     /// The keys, turned: `[of_key, keys]`.
-    pub k: &'a [f32],
+    pub k: Matrix<'a>,
     /// `[keys, of_value]`.
-    pub v: &'a [f32],
+    pub v: Matrix<'a>,
     /// The numbers that are added to the scores of each query, `keys` for each, and the elements from one query's to the next one's:
     /// `keys`, or 0 if all have the same.
     pub mask: Option<(&'a [f32], usize)>,
@@ -92,13 +132,18 @@ impl Attention {
     /// Computes y, `[queries, of_value]`, of one head.
     ///
     /// # Errors
-    /// [`KernelError::Length`] where a tensor has another length.
+    /// [`KernelError::Length`] where a matrix reaches beyond its data, its elements do not lie side by side as [`Head`] says, or another tensor has
+    /// another length.
     pub fn run(&mut self, head: Head<'_>, y: &mut [f32]) -> Result<(), KernelError> {
         let AttentionSizes { queries, keys, of_key, of_value } = self.sizes;
         let Head { q, k, v, mask } = head;
-        check_len("q", q, queries * of_key)?;
-        check_len("k", k, of_key * keys)?;
-        check_len("v", v, keys * of_value)?;
+        let has_keys_in_rows = k.strides[1] != 1;
+        q.check("q", [queries, of_key])?;
+        match has_keys_in_rows {
+            true => k.turned().check("k", [keys, of_key])?,
+            false => k.check("k", [of_key, keys])?,
+        }
+        v.check("v", [keys, of_value])?;
         check_len("y", y, queries * of_value)?;
         if let Some((mask, step)) = mask {
             check_len("mask", mask, if step == 0 { keys } else { queries * keys })?;
@@ -106,18 +151,23 @@ impl Attention {
         if y.is_empty() {
             return Ok(());
         }
-        self.k.panels_mut().set(k.chunks_exact(keys.max(1)));
-        self.v.panels_mut().set(v.chunks_exact(of_value));
+        let panels = self.k.panels_mut();
+        match has_keys_in_rows {
+            true => (0..keys).for_each(|key| panels.set_column(key, k.turned().row(key, of_key))),
+            false => panels.set((0..of_key).map(|at| k.row(at, keys))),
+        }
+        self.v.panels_mut().set((0..keys).map(|key| v.row(key, of_value)));
         for first in (0..queries).step_by(BLOCK) {
             let count = BLOCK.min(queries - first);
             let scores = &mut self.scores[..count * keys];
-            let of_block = &q[first * of_key..][..count * of_key];
-            product(self.unit, &self.k, of_block, [count, of_key, keys], scores);
+            let of_block = (first..first + count).map(|query| q.row(query, of_key));
+            product(self.unit, &self.k, of_block, [count, keys], scores);
             let mask = mask.map(|(mask, step)| (&mask[first * step..], step));
             self.unit.vectorize(ScaleAndMask { scores, keys, scale: self.scale, mask });
             self.unit.vectorize(Softmax { length: keys, step: keys, rows: scores });
             let y = &mut y[first * of_value..][..count * of_value];
-            product(self.unit, &self.v, scores, [count, keys, of_value], y);
+            let of_scores = (0..count).map(|query| &scores[query * keys..][..keys]);
+            product(self.unit, &self.v, of_scores, [count, of_value], y);
         }
         Ok(())
     }
@@ -129,17 +179,22 @@ impl fmt::Debug for Attention {
     }
 }
 
-/// The product of `rows` rows, `[rows, inputs]`, with a matrix, in y: `[rows, outputs]`.
-fn product(
+/// The product of `rows` rows x with a matrix, in y: `[rows, outputs]`.
+fn product<'a>(
     unit: VectorUnit,
     weights: &WindowProduct,
-    x: &[f32],
-    [rows, inputs, outputs]: [usize; 3],
+    x: impl Iterator<Item = &'a [f32]>,
+    [rows, outputs]: [usize; 2],
     y: &mut [f32],
 ) {
-    assert!(x.len() == rows * inputs && y.len() == rows * outputs, "rows of these lengths");
-    let of_rows: Vec<*const f32> = (0..rows).map(|row| x[row * inputs..].as_ptr()).collect();
-    // The rows lie in `x`, and `y` has as many.
+    let inputs = weights.inputs();
+    let address = |row: &'a [f32]| {
+        assert_eq!(row.len(), inputs, "rows of the matrix's inputs");
+        row.as_ptr()
+    };
+    let of_rows: Vec<*const f32> = x.map(address).collect();
+    assert!(of_rows.len() == rows && y.len() == rows * outputs, "as many rows");
+    // `x` gave rows of `inputs` elements at these addresses, and `y` has as many rows.
     let y: Vec<*mut f32> = y.chunks_exact_mut(outputs.max(1)).map(<[f32]>::as_mut_ptr).collect();
     let at = Pixels { taps: &of_rows, skip: 0, count: rows, y: &y };
     unit.vectorize(PixelProducts { weights, panels: 0..weights.panel_count(), at });

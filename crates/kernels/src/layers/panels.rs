@@ -71,6 +71,10 @@ impl Panels {
         }
     }
 
+    pub(super) fn inputs(&self) -> usize {
+        self.inputs
+    }
+
     pub(super) fn outputs(&self) -> usize {
         self.outputs
     }

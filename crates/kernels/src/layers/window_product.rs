@@ -81,6 +81,11 @@ impl WindowProduct {
         first(panels.start)..first(panels.end)
     }
 
+    /// The elements of a window.
+    pub(super) fn inputs(&self) -> usize {
+        self.panels.inputs()
+    }
+
     /// The matrix.
     pub(super) fn panels_mut(&mut self) -> &mut Panels {
         &mut self.panels

@@ -1,7 +1,7 @@
 //! Attention and softmax of drawn sizes against their definition in f64, and the same bits on every target and alone.
 
 use super::random::{Random, bits};
-use crate::layers::attention::{Attention, AttentionSizes, Head};
+use crate::layers::attention::{Attention, AttentionSizes, Head, Matrix};
 use crate::layers::softmax::softmax;
 use crate::simd::isa::Isa;
 
@@ -60,6 +60,8 @@ struct Case {
     k: Vec<f32>,
     v: Vec<f32>,
     mask: Option<(Vec<f32>, usize)>,
+    /// Elements between two rows of queries, keys and values.
+    apart: usize,
 }
 
 impl Case {
@@ -81,12 +83,13 @@ impl Case {
             k: random.vec(of_key * keys, 2.0),
             v: random.vec(keys * of_value, 1.0),
             mask,
+            apart: random.below(3),
         }
     }
 
     /// y of one query, or of all.
     fn run(&self, isa: Isa, query: Option<usize>) -> Vec<f32> {
-        let AttentionSizes { queries, of_key, of_value, .. } = self.sizes;
+        let AttentionSizes { queries, keys, of_key, of_value } = self.sizes;
         let of = query.map_or(0..queries, |query| query..query + 1);
         let sizes = AttentionSizes { queries: of.len(), ..self.sizes };
         let mask = self.mask.as_ref().map(|(mask, step)| {
@@ -96,7 +99,20 @@ impl Case {
         let q = &self.q[of.start * of_key..of.end * of_key];
         let mut y = vec![f32::NAN; of.len() * of_value];
         let mut attention = Attention::new(isa, sizes, self.scale).unwrap();
-        attention.run(Head { q, k: &self.k, v: &self.v, mask }, &mut y).unwrap();
+        let [q_apart, v_apart] =
+            [(q, of_key), (&self.v, of_value)].map(|(rows, len)| apart(rows, len, self.apart));
+        let q = Matrix::of_rows(&q_apart, of_key + self.apart);
+        let v = Matrix::of_rows(&v_apart, of_value + self.apart);
+        let k = Matrix::of_rows(&self.k, keys);
+        attention.run(Head { q, k, v, mask }, &mut y).unwrap();
+        // The keys as they may lie, one behind the other.
+        let turned: Vec<f32> =
+            (0..keys * of_key).map(|at| k.data[at % of_key * keys + at / of_key]).collect();
+        let turned = apart(&turned, of_key, self.apart);
+        let k = Matrix { data: &turned, strides: [1, of_key + self.apart] };
+        let mut again = vec![f32::NAN; y.len()];
+        attention.run(Head { q, k, v, mask }, &mut again).unwrap();
+        assert_eq!(bits(&again), bits(&y), "with keys in rows");
         y
     }
 
@@ -121,6 +137,14 @@ impl Case {
         }
         y
     }
+}
+
+/// Rows of `len` elements with `apart` others behind each but the last.
+fn apart(rows: &[f32], len: usize, apart: usize) -> Vec<f32> {
+    let mut all: Vec<f32> =
+        rows.chunks_exact(len).flat_map(|row| [row, &vec![f32::NAN; apart]].concat()).collect();
+    all.truncate(all.len() - apart);
+    all
 }
 
 #[test]
@@ -149,13 +173,17 @@ fn attention_is_its_definition() {
 fn wrong_lengths_are_refused() {
     let sizes = AttentionSizes { queries: 2, keys: 3, of_key: 4, of_value: 5 };
     let mut attention = Attention::new(Isa::Scalar, sizes, 1.0).unwrap();
-    let (q, k, v) = ([0.0; 8], [0.0; 12], [0.0; 15]);
     let mut y = [0.0; 10];
-    let head = Head { q: &q, k: &k, v: &v, mask: None };
+    let rows = |count, columns| Matrix::of_rows(&[0.0; 15][..count], columns);
+    let head = Head { q: rows(8, 4), k: rows(12, 3), v: rows(15, 5), mask: None };
     assert!(attention.run(head, &mut y).is_ok());
-    assert!(attention.run(Head { q: &q[1..], ..head }, &mut y).is_err());
-    assert!(attention.run(Head { k: &k[1..], ..head }, &mut y).is_err());
-    assert!(attention.run(Head { v: &v[1..], ..head }, &mut y).is_err());
+    assert!(attention.run(Head { q: rows(7, 4), ..head }, &mut y).is_err());
+    assert!(attention.run(Head { k: rows(11, 3), ..head }, &mut y).is_err());
+    assert!(attention.run(Head { v: rows(14, 5), ..head }, &mut y).is_err());
+    let with = |strides| Matrix { data: &[0.0; 15], strides };
+    assert!(attention.run(Head { k: with([1, 4]), ..head }, &mut y).is_ok(), "keys in rows");
+    assert!(attention.run(Head { k: with([2, 4]), ..head }, &mut y).is_err(), "elements apart");
+    assert!(attention.run(Head { q: with([1, 4]), ..head }, &mut y).is_err(), "queries in columns");
     assert!(attention.run(Head { mask: Some((&[0.0; 3], 3)), ..head }, &mut y).is_err());
     assert!(attention.run(head, &mut y[1..]).is_err());
     assert!(Attention::bytes(sizes) >= 4 * (4 * 3 + 3 * 5 + 2 * 3));
