@@ -6,9 +6,9 @@ use batchmaker_profile::{ModelStages, fast_size, preferred_size, times_of};
 
 use crate::zeros::has_lengths;
 
-/// A batch is split if its halves, one after the other, are faster than the whole by this percentage. On a CPU they take about as long, and
-/// a smaller difference may come of the measurement.
-const SPLIT_MARGIN_PERCENT: u32 = 10;
+/// A batch is split if its halves, one after the other, are faster than the whole by this percentage; it is stretched if two requests end earlier
+/// by it. On a CPU they take about as long, and a smaller difference may come of the measurement.
+const MARGIN_PERCENT: u32 = 10;
 
 /// The options that were given for a model, and those that follow from its profile for the others.
 pub(crate) fn staging_options(
@@ -35,7 +35,8 @@ pub fn stages_pay(profile: &ModelStages, is_varied: bool) -> bool {
 ///   the stage prefers that prefers the most.
 /// - A batch is stretched behind its first stage if that pays. Two requests end after 3 T' + 2 T in all if the second waits until the first,
 ///   which is done with the first stage, has the rest of the way behind it; after 2 T + 2 T'' if it waits for the other behind the first
-///   stage (T: the first stage for one, T' and T'': the others for one and for two).
+///   stage (T: the first stage for one, T' and T'': the others for one and for two). It takes others up to an age of 2 T: late-comers that find
+///   the first stage free once, and not more and more of them.
 /// - No batch waits for requests to come: as nothing is padded, Policy I has no use for others of the same length.
 fn settled(given: StagingOptions, profile: &ModelStages, is_varied: bool) -> StagingOptions {
     let pieces = profile.pieces();
@@ -45,7 +46,7 @@ fn settled(given: StagingOptions, profile: &ModelStages, is_varied: bool) -> Sta
     let most = pieces.iter().filter_map(|piece| preferred_size(&piece.times)).max();
     let margin = match given.split {
         Some(Split::Margin(percent)) => percent,
-        _ => SPLIT_MARGIN_PERCENT,
+        _ => MARGIN_PERCENT,
     };
     let splitting_pays = |size: u32| {
         let is_split = (1..stages.count()).any(|stage| stages.split(stage, size, margin).len() > 1);
@@ -67,16 +68,17 @@ fn settled(given: StagingOptions, profile: &ModelStages, is_varied: bool) -> Sta
     let is_of_operators = diversity == Diversity::Operator;
     let fast = fast_size(&of_whole);
     let batch_max = if is_of_operators { most } else { profile.short_batch.or(fast) };
-    let first_ns = |size| Some(ns_from(&stages, 0, size)? - ns_from(&stages, 1, size)?);
     let rest_ns = |size| ns_from(&stages, 1, size);
-    let pays = || Some(3 * rest_ns(1)? > first_ns(1)? + 2 * rest_ns(2)?);
+    let first_ns = ns_from(&stages, 0, 1).zip(rest_ns(1)).map(|(all, rest)| all - rest);
+    let pays = || {
+        let (apart, together) = (3 * rest_ns(1)?, first_ns? + 2 * rest_ns(2)?);
+        Some(100 * apart > (100 + u64::from(MARGIN_PERCENT)) * together)
+    };
     let is_stretched = !is_of_operators && (given.diversity.is_some() || pays() == Some(true));
-    // The times are not of short sequences.
-    let members = given.batch_max.or(fast).unwrap_or(1);
     given.or(StagingOptions {
         diversity: Some(diversity),
         batch_max,
-        stretch_ns: Some(first_ns(members).filter(|_| is_stretched).unwrap_or(0)),
+        stretch_ns: Some(first_ns.filter(|_| is_stretched).map_or(0, |ns| 2 * ns)),
         split: Some(if is_of_operators { Split::Margin(margin) } else { Split::Never }),
         ..StagingOptions::default()
     })
@@ -130,8 +132,10 @@ mod tests {
         assert_eq!(text([LINEAR, LINEAR], true), ":input:batch=1:stretch=0:split=never");
         assert_eq!(text([FLAT, FLAT], false), ":load:batch=8:stretch=0:split=never");
         let short = [50, 50, 50, 50];
-        assert_eq!(text([short, FLAT], false), ":load:batch=8:stretch=50us:split=never");
-        assert_eq!(text([short, FLAT], true), ":input:batch=8:stretch=50us:split=never");
+        assert_eq!(text([short, FLAT], false), ":load:batch=8:stretch=100us:split=never");
+        assert_eq!(text([short, FLAT], true), ":input:batch=8:stretch=100us:split=never");
+        // By 7 %, which may come of the measurement.
+        assert_eq!(text([[80, 80, 80, 80], FLAT], false), ":load:batch=8:stretch=0:split=never");
         let steep = [100, 200, 400, 2_000];
         assert_eq!(text([FLAT, steep], false), ":operator:batch=8:stretch=0:split=10");
         // A batch of 8 takes 1,060 us, split before the second stage 960; one of 2 takes 250, which is not much more a request.
@@ -158,7 +162,7 @@ mod tests {
         assert_eq!(text, ":input:batch=4:stretch=0:split=never");
         let times = profile_of_short(2, [[50, 50, 50, 400], FLAT]);
         let text = settled(StagingOptions::default(), &times, true).to_string();
-        assert_eq!(text, ":input:batch=2:stretch=50us:split=never", "times are of long sequences");
+        assert_eq!(text, ":input:batch=2:stretch=100us:split=never", "times are of long sequences");
     }
 
     fn profile_of_short(size: u32, stages: [[u64; 4]; 2]) -> ModelStages {
@@ -168,11 +172,11 @@ mod tests {
     #[test]
     fn what_is_given_stays() {
         let text = |given| settled_text(given, [FLAT, LINEAR], false);
-        assert_eq!(text(":load:batch=2"), ":load:batch=2:stretch=100us:split=never");
+        assert_eq!(text(":load:batch=2"), ":load:batch=2:stretch=200us:split=never");
         assert_eq!(text(":split=never:stretch=1ms"), ":load:batch=8:stretch=1ms:split=never");
         let short = [[50, 50, 50, 50], FLAT];
         let nothing_to_split = settled_text(":split=0", short, false);
-        assert_eq!(nothing_to_split, ":load:batch=8:stretch=50us:split=0");
+        assert_eq!(nothing_to_split, ":load:batch=8:stretch=100us:split=0");
         let steep = [100, 200, 400, 2_000];
         let text = |given| settled_text(given, [FLAT, steep], false);
         assert_eq!(text(":split=never"), ":load:batch=4:stretch=0:split=never");
