@@ -5,7 +5,8 @@ Figures 14 and 16: mean and 99th percentile of latency at a quarter, three fifth
 Figure 15: latency while the load steps up and down. Figure 20: by the number of stages. Figure 21: a closed loop, one client.
 
 ZeroBatch and DelayBatch (`zero`, `delay`) are not padded: images are of one size. The window of DelayBatch is the one with the highest peak.
-Policies take turns. Means and 90th percentiles of Figures 14 and 21 are medians of the turns. Networks have random weights; nothing else may run on the machine. Needs the packages of `requirements.txt` beside this file.
+Policies take turns. Means and 90th percentiles of Figures 14 and 21 are medians of the turns.
+Networks have random weights; nothing else may run on the machine. Needs the packages of `requirements.txt` beside this file.
 """
 
 import argparse
@@ -193,7 +194,7 @@ def main():
     option("--figures", default=["14", "15", "20", "21"], type=networks, help="some of 14 (with 16), 15, 20, 21")
     option("--pixels", type=int, default=64, help="a side of images (default: 64)")
     option("--thin", type=int, default=1, help="what widths are divided by (default: 1)")
-    option("--requests", type=int, default=1000, help="requests of each policy and rate (default: 1000)")
+    option("--requests", type=int, default=1000, help="requests of each policy and rate, and more where turns would be shorter than a second (default: 1000)")
     option("--turns", type=int, default=10, help="turns of each rate, of which medians are taken (default: 10)")
     option("--seconds", type=float, default=4, help="the time that each rate of a search is measured (default: 4)")
     option("--stages", default=[1, 2, 4, 8], type=lambda text: [int(n) for n in text.split(",")], help="numbers of stages of Figure 20")
