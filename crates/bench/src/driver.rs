@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use batchmaker::Statistics;
+use batchmaker::{Statistics, ask_for_short_slices};
 use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
 
@@ -87,7 +87,8 @@ pub(crate) struct Saturation {
 }
 
 /// Plays `trace`, each request at its time. Returns once all are answered: when it began, and each
-/// request in the order of the answers.
+/// request in the order of the answers. A thread that sends requests at their times has short slices from then on: it would be late where workers
+/// use all cores.
 pub(crate) fn play<S: Service>(
     service: &mut S,
     trace: &Trace,
@@ -100,6 +101,9 @@ pub(crate) fn play<S: Service>(
     let mut in_flight = pin!(FuturesUnordered::new());
     let mut done = Vec::with_capacity(trace.arrivals.len());
     let is_saturated = trace.arrivals.first().is_some_and(|arrival| arrival.at_ns.is_none());
+    if !is_saturated {
+        ask_for_short_slices();
+    }
     let rounds = if is_saturated && saturation.time.is_some() { usize::MAX } else { 1 };
     let mut arrivals = (0..rounds).flat_map(|_| &trace.arrivals).enumerate();
     let mut prepare = |service: &mut S| {

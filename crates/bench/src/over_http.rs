@@ -5,8 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use batchmaker::InputLayout;
-use batchmaker::{ElementType, NamedTensor, Statistics, TensorData};
+use batchmaker::{
+    ElementType, InputLayout, NamedTensor, Statistics, TensorData, ask_for_short_slices,
+};
 use batchmaker_wire as wire;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -86,8 +87,9 @@ impl OverHttp {
             let uri = uri.filter(|uri| uri.scheme_str() == Some("http") && uri.host().is_some());
             uri.ok_or(HttpError::Url(url))
         };
-        let threads = tokio::runtime::Builder::new_multi_thread();
-        let runtime = { threads }.worker_threads(1).enable_all().build()?;
+        let mut threads = tokio::runtime::Builder::new_multi_thread();
+        threads.worker_threads(1).on_thread_start(ask_for_short_slices);
+        let runtime = threads.enable_all().build()?;
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new()).build(connector);

@@ -209,6 +209,32 @@ enum Step {
     Pass(u64),
 }
 
+/// Two workers and four queries. A batch of all would leave a worker idle: where its time is in proportion to its members, each takes half of
+/// those that wait, and where it is not, one takes all. Without times, one takes all.
+#[test]
+fn workers_share_those_that_wait_where_that_is_faster() {
+    let traces = |times: Vec<(u32, u64)>| {
+        let cost = |rows: u32| if times == FLAT { T } else { T * u64::from(rows) };
+        let mut manager =
+            manager(Staging { pipelines: None, ..STAGING }, 2, [(); 4].map(|()| times.clone()));
+        let arrivals: Vec<_> = [(); 4].map(|()| (0, cells_of(1, 1))).into();
+        play(&mut manager, 2, &arrivals, |_, rows| cost(rows))
+    };
+    const FLAT: [(u32, u64); 2] = [(1, T), (4, T)];
+    let (trace, ends) = traces(vec![(1, T), (4, 4 * T)]);
+    assert_eq!(ends, [2.0, 2.0, 1.0, 2.0]);
+    expect![[r"
+        0 A [1, 2]
+        0 A [3]
+        1 A [4]
+    "]]
+    .assert_eq(&trace);
+    let (trace, _) = traces(FLAT.into());
+    assert_eq!(trace, "0 A [1, 2, 3, 4]\n");
+    let (trace, _) = traces(Vec::new());
+    assert_eq!(trace, "0 A [1, 2, 3, 4]\n");
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         8 => (1u32..5, proptest::option::weighted(0.1, 1u64..40))

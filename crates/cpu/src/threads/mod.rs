@@ -1,4 +1,4 @@
-//! Threads: a group that runs a job together, phase by phase.
+//! Threads: a group that runs a job together, phase by phase, and what threads ask the system for.
 //!
 //! | file | idea |
 //! |---|---|
@@ -6,8 +6,10 @@
 //! | `signal.rs` | waiting for another thread |
 //! | `phases.rs` | the work of a job in phases, divided among threads as they come to it |
 //! | `thread_group.rs` | threads that start a job together |
+//! | `slices.rs` | threads that only pass work on, beside those that compute |
 
 pub(crate) mod cores;
 pub(crate) mod phases;
 pub(crate) mod signal;
+pub(crate) mod slices;
 pub(crate) mod thread_group;

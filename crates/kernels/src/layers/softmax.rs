@@ -10,7 +10,7 @@
 
 use crate::cells::activations::exp_of_negative;
 use crate::error::KernelError;
-use crate::layers::sum_parts::{PARTS, total};
+use crate::layers::sum_parts::{PARTS, greatest, total};
 use crate::simd::isa::Isa;
 use crate::simd::operations::{Simd, SimdOp};
 use crate::simd::vector_unit::VectorUnit;
@@ -52,42 +52,37 @@ fn softmax_of<S: Simd, const VECTORS: usize>(simd: S, row: &mut [f32]) {
     let whole = row.len() / S::LANES * S::LANES;
     let left = row.len() - whole;
     let at = row.as_mut_ptr();
-    // SAFETY: vectors begin at multiples of their length below `whole`; `left` elements follow there.
+    // SAFETY: vectors begin at multiples of their length below `whole`; `left` elements follow there. `parts` holds `VECTORS` vectors.
     unsafe {
-        let mut greatest = simd.splat(f32::NEG_INFINITY);
+        // Minus infinity is no row's greatest element, and its exp is 0.
+        let last = simd.load_partial_or(at.add(whole), left, f32::NEG_INFINITY);
+        let mut greatest_lanes = last;
         for first in (0..whole).step_by(S::LANES) {
-            greatest = simd.max(greatest, simd.load(at.add(first)));
+            greatest_lanes = simd.max(greatest_lanes, simd.load(at.add(first)));
         }
-        let mut lanes = [f32::NEG_INFINITY; PARTS];
-        simd.store(lanes.as_mut_ptr(), greatest);
-        let rest = row[whole..].iter().copied();
-        let greatest = lanes[..S::LANES].iter().copied().chain(rest);
-        let greatest = simd.splat(greatest.fold(f32::NEG_INFINITY, f32::max));
+        let mut parts = [f32::NEG_INFINITY; PARTS];
+        simd.store(parts.as_mut_ptr(), greatest_lanes);
+        let max = simd.splat(greatest(parts));
+
         let mut sums = [simd.splat(0.0); VECTORS];
         for first in (0..whole).step_by(S::LANES) {
-            let exp = exp_of_negative(simd, simd.sub(simd.load(at.add(first)), greatest));
+            let exp = exp_of_negative(simd, simd.sub(simd.load(at.add(first)), max));
             simd.store(at.add(first), exp);
             let sum = &mut sums[first / S::LANES % VECTORS];
             *sum = simd.add(*sum, exp);
         }
+        let exp_of_last = exp_of_negative(simd, simd.sub(last, max));
+        let sum = &mut sums[whole / S::LANES % VECTORS];
+        *sum = simd.add(*sum, exp_of_last);
         let mut parts = [0.0; PARTS];
         for (vector, sum) in sums.iter().enumerate() {
             simd.store(parts.as_mut_ptr().add(vector * S::LANES), *sum);
         }
-        if left > 0 {
-            let x = simd.load_partial(at.add(whole), left);
-            simd.store_partial(at.add(whole), exp_of_negative(simd, simd.sub(x, greatest)), left);
-        }
-        for element in whole..row.len() {
-            parts[element % PARTS] += *at.add(element);
-        }
+
         let factor = simd.splat(1.0 / total(parts));
         for first in (0..whole).step_by(S::LANES) {
             simd.store(at.add(first), simd.mul(simd.load(at.add(first)), factor));
         }
-        if left > 0 {
-            let x = simd.load_partial(at.add(whole), left);
-            simd.store_partial(at.add(whole), simd.mul(x, factor), left);
-        }
+        simd.store_partial(at.add(whole), simd.mul(exp_of_last, factor), left);
     }
 }

@@ -172,6 +172,17 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn load_partial_or(self, from: *const f32, count: usize, rest: f32) -> __m256 {
+        let mask = self.mask(count);
+        // SAFETY: the token proves AVX; the caller promises `count` readable elements, and lanes
+        // outside the mask are not accessed.
+        unsafe {
+            let elements = _mm256_maskload_ps(from, mask);
+            _mm256_blendv_ps(self.splat(rest), elements, _mm256_castsi256_ps(mask))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn load_pairs(self, from: *const u32) -> [__m256; 2] {
         // SAFETY: the token proves AVX2; the caller promises 8 readable lane groups.
         unsafe {

@@ -4,9 +4,10 @@ use std::arch::x86_64::{
     __m512, __mmask16, _CMP_GT_OQ, _mm512_add_ps, _mm512_and_si512, _mm512_andnot_si512,
     _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_ps,
     _mm512_div_ps, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
-    _mm512_mask_blend_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mov_ps,
-    _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi32,
-    _mm512_set1_ps, _mm512_slli_epi32, _mm512_srai_epi32, _mm512_storeu_ps, _mm512_sub_ps,
+    _mm512_mask_blend_ps, _mm512_mask_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
+    _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_or_si512,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_slli_epi32, _mm512_srai_epi32, _mm512_storeu_ps,
+    _mm512_sub_ps,
 };
 
 use super::operations::{Arithmetic, Simd, SimdOp};
@@ -176,6 +177,13 @@ impl Simd for Avx512 {
         // SAFETY: the token proves AVX-512F; the caller promises `count` readable elements, and
         // lanes outside the mask are not accessed.
         unsafe { _mm512_maskz_loadu_ps(self.mask(count), from) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_partial_or(self, from: *const f32, count: usize, rest: f32) -> __m512 {
+        // SAFETY: the token proves AVX-512F; the caller promises `count` readable elements, and
+        // lanes outside the mask are not accessed.
+        unsafe { _mm512_mask_loadu_ps(self.splat(rest), self.mask(count), from) }
     }
 
     #[inline(always)]

@@ -128,6 +128,12 @@ pub(crate) trait Simd: Arithmetic {
     /// `count <= LANES`, and `count` elements at `from` are readable.
     unsafe fn load_partial(self, from: *const f32, count: usize) -> Self::Vector;
 
+    /// The first `count` elements at `from`, `rest` in the other lanes, whose memory is not touched.
+    ///
+    /// # Safety
+    /// `count <= LANES`, and `count` elements at `from` are readable.
+    unsafe fn load_partial_or(self, from: *const f32, count: usize, rest: f32) -> Self::Vector;
+
     /// `LANES` lane groups of two bfloat16 numbers each, as f32: those in the low halves, then those in
     /// the high ones.
     ///

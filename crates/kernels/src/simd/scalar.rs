@@ -131,7 +131,13 @@ impl<const N: usize> Simd for Scalar<N> {
 
     #[inline(always)]
     unsafe fn load_partial(self, from: *const f32, count: usize) -> [f32; N] {
-        let mut vector = [0.0; N];
+        // SAFETY: the caller promises `count` readable elements.
+        unsafe { self.load_partial_or(from, count, 0.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_partial_or(self, from: *const f32, count: usize, rest: f32) -> [f32; N] {
+        let mut vector = [rest; N];
         for (lane, to) in vector.iter_mut().enumerate().take(count) {
             // SAFETY: `lane < count`, and the caller promises `count` readable elements.
             *to = unsafe { from.add(lane).read() };

@@ -201,9 +201,26 @@ impl Staged {
             (idle, _) => {
                 let (at, room) =
                     idle.or_else(|| self.open_pipelines().next()).expect("one is open");
-                let members = self.take_waiting(room, at);
+                let members = self.take_waiting(self.batch_size(room), at);
                 self.pipelines[at].create(now, members);
             }
+        }
+    }
+
+    /// The members of a new batch, at most `room`, of those that wait: all of them, or a pipeline's share if batches of a share end earlier on
+    /// average. Pipelines become free one after the other, so that the batch of the last one begins late by the time of a batch but one
+    /// part in their number, and batches by half of that on average.
+    fn batch_size(&self, room: u32) -> u32 {
+        let waiting = self.waiting.len() as u32;
+        let pipelines = self.pipelines.len().min(self.workers.len()) as u32;
+        let (all, share) = (waiting.min(room), waiting.div_ceil(pipelines).min(room));
+        let time = |size| self.stages.remaining_ns(0, size);
+        match time(all).zip(time(share)) {
+            Some((all_ns, share_ns)) => {
+                let late_ns = share_ns * u64::from(pipelines - 1) / u64::from(2 * pipelines);
+                if share_ns + late_ns < all_ns { share } else { all }
+            }
+            None => all,
         }
     }
 
