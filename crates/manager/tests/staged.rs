@@ -209,10 +209,10 @@ enum Step {
     Pass(u64),
 }
 
-/// Two workers and four queries. A batch of all would leave a worker idle: where its time is in proportion to its members, each takes half of
-/// those that wait, and where it is not, one takes all. Without times, one takes all.
+/// Two workers and four queries. A batch of all would leave a worker idle: where its time is in proportion to its members, a batch takes half
+/// of those that wait, and where it is not, all. Without times, it takes all.
 #[test]
-fn workers_share_those_that_wait_where_that_is_faster() {
+fn half_of_those_that_wait_are_taken_where_that_is_faster() {
     let traces = |times: Vec<(u32, u64)>| {
         let cost = |rows: u32| if times == FLAT { T } else { T * u64::from(rows) };
         let mut manager =

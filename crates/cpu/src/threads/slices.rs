@@ -2,9 +2,9 @@
 
 /// Has the system let the calling thread run as soon as it wakes up, also while threads that compute use all cores.
 ///
-/// Linux lets a thread that computes finish its time slice of some milliseconds first, unless the thread that wakes up asks for shorter slices than
-/// that one has (`sched_setattr(2)`, from Linux 6.12 on). Threads that the caller starts do not inherit it. Meant for threads that sleep most of the time and run for less than a slice, such as those of a network or of timers: a thread
-/// that computes would be interrupted more often, and win nothing.
+/// Linux lets a thread that computes finish its time slice of some milliseconds first, unless the thread that wakes up has asked for shorter slices
+/// (`sched_setattr(2)`, from Linux 6.12 on). Threads that the caller starts do not inherit this. It is meant for threads that sleep most of the
+/// time and then run for less than a slice, such as those of a network: a thread that computes would be interrupted more often, and win nothing.
 ///
 /// It does nothing where the system has no such slices, or the thread has another policy than the usual one.
 pub fn ask_for_short_slices() {

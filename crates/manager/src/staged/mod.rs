@@ -17,6 +17,7 @@
 //!
 //! A stage of a pipeline runs one part at a time, on one worker. There are as many pipelines as workers, or as many as are asked for.
 
+mod batch_size;
 mod batch_table;
 mod pipeline;
 mod request_in_stages;
@@ -44,6 +45,7 @@ use crate::live_requests::{Arrival, LiveRequest, LiveRequests};
 use crate::stages::Stages;
 use crate::staging::Staging;
 
+use batch_size::BatchSize;
 use pipeline::Pipeline;
 use request_in_stages::{Held, InStages};
 use stage_tasks::{StageTask, stage_tasks};
@@ -60,6 +62,7 @@ pub(crate) struct Staged {
     workers: Vec<Worker>,
     requests: LiveRequests<InStages>,
     waiting: Waiting,
+    batch_size: BatchSize,
     /// Batches of one do not meet those of another.
     pipelines: Vec<Pipeline>,
     /// For each stage of each pipeline, what runs there.
@@ -126,6 +129,7 @@ impl Staged {
             workers: (0..config.workers).map(|_| Worker::default()).collect(),
             requests: LiveRequests::default(),
             waiting: Waiting::default(),
+            batch_size: BatchSize::default(),
             pipelines: (0..pipelines).map(|_| Pipeline::new(staging, stages.clone())).collect(),
             running: (0..pipelines).map(|_| (0..stages.count()).map(|_| None).collect()).collect(),
             stages: stages.clone(),
@@ -144,6 +148,7 @@ impl Staged {
             self.cells[run.cell_type.index()].waiting += 1;
         }
         arrival.of_policy.place = self.waiting.add(id, priority, self.now);
+        self.batch_size.arrive(self.now);
         self.requests.insert(self.now, arrival);
         self.expire(self.now);
     }
@@ -207,21 +212,11 @@ impl Staged {
         }
     }
 
-    /// The members of a new batch, at most `room`, of those that wait: all of them, or a pipeline's share if batches of a share end earlier on
-    /// average. Pipelines become free one after the other, so that the batch of the last one begins late by the time of a batch but one
-    /// part in their number, and batches by half of that on average.
+    /// The members of a new batch, at most `room`, of those that wait.
     fn batch_size(&self, room: u32) -> u32 {
-        let waiting = self.waiting.len() as u32;
-        let pipelines = self.pipelines.len().min(self.workers.len()) as u32;
-        let (all, share) = (waiting.min(room), waiting.div_ceil(pipelines).min(room));
-        let time = |size| self.stages.remaining_ns(0, size);
-        match time(all).zip(time(share)) {
-            Some((all_ns, share_ns)) => {
-                let late_ns = share_ns * u64::from(pipelines - 1) / u64::from(2 * pipelines);
-                if share_ns + late_ns < all_ns { share } else { all }
-            }
-            None => all,
-        }
+        let workers = self.pipelines.len().min(self.workers.len());
+        let sizes = [self.waiting.len(), room as usize, workers].map(|size| size as u32);
+        self.batch_size.of(sizes, &self.stages, self.now)
     }
 
     /// Whether there are requests that wait, and all of them fit: a batch does not wait for a few of many.
