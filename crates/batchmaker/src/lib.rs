@@ -41,7 +41,8 @@ mod trial;
 mod zeros;
 
 pub use batchmaker_cpu::{
-    CellExecutor, Executor, ExecutorError, Isa, OnnxRuntime, OnnxRuntimeError, ask_for_short_slices,
+    CellExecutor, Executor, ExecutorError, Isa, OnnxRuntime, OnnxRuntimeError, Slices,
+    ask_for_slices,
 };
 /// The contract of devices, for a device of one's own ([`Prepared::start_on`]).
 pub use batchmaker_device as device;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use batchmaker::{Statistics, ask_for_short_slices};
+use batchmaker::{Slices, Statistics, ask_for_slices};
 use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
 
@@ -87,7 +87,7 @@ pub(crate) struct Saturation {
 }
 
 /// Plays `trace`, each request at its time. Returns once all are answered: when it began, and each
-/// request in the order of the answers. A thread that sends requests at their times has short slices from then on: it would be late where workers
+/// request in the order of the answers. Meanwhile a thread that sends requests at their times has short slices: it would be late where workers
 /// use all cores.
 pub(crate) fn play<S: Service>(
     service: &mut S,
@@ -102,7 +102,7 @@ pub(crate) fn play<S: Service>(
     let mut done = Vec::with_capacity(trace.arrivals.len());
     let is_saturated = trace.arrivals.first().is_some_and(|arrival| arrival.at_ns.is_none());
     if !is_saturated {
-        ask_for_short_slices();
+        ask_for_slices(Slices::Short);
     }
     let rounds = if is_saturated && saturation.time.is_some() { usize::MAX } else { 1 };
     let mut arrivals = (0..rounds).flat_map(|_| &trace.arrivals).enumerate();
@@ -144,7 +144,7 @@ pub(crate) fn play<S: Service>(
             watch(service, since_start, done.len(), in_flight.len());
         }
         let due = match &next {
-            None if in_flight.is_empty() => return (start, done),
+            None if in_flight.is_empty() => break,
             // A reply holds the time of its arrival, so nothing has to wake up for it.
             Some((arrival, _)) if arrival.at_ns.is_some() => {
                 alarm.is_set.store(false, Ordering::SeqCst);
@@ -165,6 +165,8 @@ pub(crate) fn play<S: Service>(
             std::thread::sleep(GATHER);
         }
     }
+    ask_for_slices(Slices::Usual);
+    (start, done)
 }
 
 /// Wakes the generator for an answer, while that is wanted.

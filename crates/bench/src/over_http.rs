@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use batchmaker::{
-    ElementType, InputLayout, NamedTensor, Statistics, TensorData, ask_for_short_slices,
+    ElementType, InputLayout, NamedTensor, Slices, Statistics, TensorData, ask_for_slices,
 };
 use batchmaker_wire as wire;
 use http_body_util::{BodyExt, Full};
@@ -88,7 +88,7 @@ impl OverHttp {
             uri.ok_or(HttpError::Url(url))
         };
         let mut threads = tokio::runtime::Builder::new_multi_thread();
-        threads.worker_threads(1).on_thread_start(ask_for_short_slices);
+        threads.worker_threads(1).on_thread_start(|| ask_for_slices(Slices::Short));
         let runtime = threads.enable_all().build()?;
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);

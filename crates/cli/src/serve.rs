@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use batchmaker::{Fairness, ask_for_short_slices};
+use batchmaker::{Fairness, Slices, ask_for_slices};
 use batchmaker_server::{Ports, Server, ServerConfig, Stopped, log};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
@@ -53,8 +53,8 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let engine = start(prepared)?;
     let watched = engine.downgrade();
     let mut threads = tokio::runtime::Builder::new_multi_thread();
-    let runtime = threads.enable_all().on_thread_start(ask_for_short_slices).build();
-    let runtime = runtime.context("cannot start the server's threads")?;
+    threads.enable_all().on_thread_start(|| ask_for_slices(Slices::Short));
+    let runtime = threads.build().context("cannot start the server's threads")?;
     runtime.block_on(async {
         let server = Server::open(ports, config, engine)?;
         let mut terminate = signal(SignalKind::terminate())?;

@@ -36,4 +36,4 @@ pub use batchmaker_kernels::Isa;
 pub use config::CpuConfig;
 pub use device::CpuDevice;
 pub use strategies::execution_strategy::InputProjection;
-pub use threads::slices::ask_for_short_slices;
+pub use threads::slices::{Slices, ask_for_slices};

@@ -210,18 +210,22 @@ enum Step {
 }
 
 /// Two workers and four queries. A batch of all would leave a worker idle: where its time is in proportion to its members, a batch takes half
-/// of those that wait, and where it is not, all. Without times, it takes all.
+/// of those that wait, and where it is not, all. Without times, it takes all, and if they have waited to be a batch.
 #[test]
 fn half_of_those_that_wait_are_taken_where_that_is_faster() {
-    let traces = |times: Vec<(u32, u64)>| {
+    let traces = |times: Vec<(u32, u64)>, window_ns| {
         let cost = |rows: u32| if times == FLAT { T } else { T * u64::from(rows) };
-        let mut manager =
-            manager(Staging { pipelines: None, ..STAGING }, 2, [(); 4].map(|()| times.clone()));
+        let mut manager = manager(
+            Staging { pipelines: None, window_ns, ..STAGING },
+            2,
+            [(); 4].map(|()| times.clone()),
+        );
         let arrivals: Vec<_> = [(); 4].map(|()| (0, cells_of(1, 1))).into();
         play(&mut manager, 2, &arrivals, |_, rows| cost(rows))
     };
     const FLAT: [(u32, u64); 2] = [(1, T), (4, T)];
-    let (trace, ends) = traces(vec![(1, T), (4, 4 * T)]);
+    const PROPORTIONAL: [(u32, u64); 2] = [(1, T), (4, 4 * T)];
+    let (trace, ends) = traces(PROPORTIONAL.into(), 0);
     assert_eq!(ends, [2.0, 2.0, 1.0, 2.0]);
     expect![[r"
         0 A [1, 2]
@@ -229,9 +233,11 @@ fn half_of_those_that_wait_are_taken_where_that_is_faster() {
         1 A [4]
     "]]
     .assert_eq(&trace);
-    let (trace, _) = traces(FLAT.into());
+    let (trace, _) = traces(FLAT.into(), 0);
     assert_eq!(trace, "0 A [1, 2, 3, 4]\n");
-    let (trace, _) = traces(Vec::new());
+    let (trace, _) = traces(Vec::new(), 0);
+    assert_eq!(trace, "0 A [1, 2, 3, 4]\n");
+    let (trace, _) = traces(PROPORTIONAL.into(), 2 * T);
     assert_eq!(trace, "0 A [1, 2, 3, 4]\n");
 }
 

@@ -1,26 +1,36 @@
 //! Threads that only pass work on, beside threads that compute all the time.
 
-/// Has the system let the calling thread run as soon as it wakes up, also while threads that compute use all cores.
+/// The time slices that a thread asks the system for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slices {
+    /// Slices of 0.3 ms: for a thread that sleeps most of the time and then runs for less than that, such as one of a network.
+    Short,
+    /// Those that the system gives unless asked: for a thread that computes, which would be interrupted more often by short ones, and win nothing.
+    Usual,
+}
+
+/// Asks the system for time slices of the calling thread, and of the threads that it starts from then on.
 ///
-/// Linux lets a thread that computes finish its time slice of some milliseconds first, unless the thread that wakes up has asked for shorter slices
-/// (`sched_setattr(2)`, from Linux 6.12 on). Threads that the caller starts do not inherit this. It is meant for threads that sleep most of the
-/// time and then run for less than a slice, such as those of a network: a thread that computes would be interrupted more often, and win nothing.
-///
-/// It does nothing where the system has no such slices, or the thread has another policy than the usual one.
-pub fn ask_for_short_slices() {
+/// Linux lets a thread that computes finish its time slice of some milliseconds before one that wakes up runs, unless that one has asked for shorter
+/// slices and has had no more than its part of the core (`sched_setattr(2)`, from Linux 6.12 on). Other systems have no such slices, and nothing
+/// changes there, nor for a thread of another policy than the usual one.
+pub fn ask_for_slices(slices: Slices) {
     #[cfg(target_os = "linux")]
-    linux::ask_for_slices_of(SLICE_NS);
+    linux::ask_for_slices_of(match slices {
+        Slices::Short => SHORT_NS,
+        Slices::Usual => 0,
+    });
+    #[cfg(not(target_os = "linux"))]
+    let _ = slices;
 }
 
 /// Longer than it takes to unfold and submit a request, in nanoseconds; Linux grants 0.1 ms and more, and 0.7 to 3 ms unless asked.
 #[cfg(target_os = "linux")]
-const SLICE_NS: u64 = 300_000;
+const SHORT_NS: u64 = 300_000;
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use libc::{
-        SCHED_FLAG_RESET_ON_FORK, SCHED_OTHER, SYS_sched_getattr, SYS_sched_setattr, sched_attr,
-    };
+    use libc::{SCHED_OTHER, SYS_sched_getattr, SYS_sched_setattr, sched_attr};
 
     /// Linux reads and writes this much of the attributes, whatever later versions add.
     const SIZE: u32 = size_of::<sched_attr>() as u32;
@@ -47,13 +57,13 @@ mod linux {
         (result == 0).then_some(attributes)
     }
 
+    /// Slices of 0 ns are the usual ones.
     pub(super) fn ask_for_slices_of(ns: u64) {
         let Some(mut attributes) = attributes() else { return };
         if attributes.sched_policy != SCHED_OTHER as u32 {
             return;
         }
         attributes.sched_runtime = ns;
-        attributes.sched_flags |= SCHED_FLAG_RESET_ON_FORK as u64;
         // SAFETY: the system reads `SIZE` bytes of `attributes`, which it has.
         unsafe { libc::syscall(SYS_sched_setattr, THIS_THREAD, &raw const attributes, NO_FLAGS) };
     }
@@ -64,26 +74,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_are_short_where_the_system_has_them_and_nothing_else_changes() {
-        let of_thread = |ask: fn()| {
-            let attributes = move || {
+    fn slices_are_short_while_asked_for_and_nothing_else_changes() {
+        let attributes = |ask: fn()| {
+            let of_thread = move || {
                 ask();
                 linux::attributes().map(|of| (of.sched_policy, of.sched_nice, of.sched_runtime))
             };
-            std::thread::spawn(attributes).join().unwrap()
+            std::thread::spawn(of_thread).join().unwrap()
         };
-        let (Some(before), Some(after)) = (of_thread(|| ()), of_thread(ask_for_short_slices))
-        else {
-            return;
-        };
-        assert_eq!((before.0, before.1), (after.0, after.1));
-        // Before Linux 6.12 there is nothing to read, and nothing changes.
-        assert!(after.2 == before.2 || after.2 == SLICE_NS, "{before:?} {after:?}");
-        let of_child = of_thread(|| {
-            ask_for_short_slices();
-            let child = std::thread::spawn(linux::attributes).join().unwrap();
-            assert_ne!(child.map(|of| of.sched_runtime), Some(SLICE_NS), "a child inherits it");
-        });
-        assert_eq!(of_child, Some(after));
+        let before = attributes(|| ());
+        let Some((policy, nice, usual_ns)) = before else { return };
+        // Before Linux 6.12 there are no slices to read.
+        let short_ns = if usual_ns > 0 && policy == 0 { SHORT_NS } else { usual_ns };
+        let short = attributes(|| ask_for_slices(Slices::Short));
+        assert_eq!(short, Some((policy, nice, short_ns)));
+        let usual =
+            attributes(|| [Slices::Short, Slices::Usual].into_iter().for_each(ask_for_slices));
+        assert_eq!(usual, before);
     }
 }

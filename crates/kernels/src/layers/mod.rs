@@ -9,7 +9,7 @@
 //! | `convolution.rs` | convolutions as products of windows with weights |
 //! | `copied_windows.rs` | the same, of windows that are copied |
 //! | `panels.rs` | matrices in panels of a few vectors |
-//! | `sum_parts.rs` | sums in 16 parts |
+//! | `sum_parts.rs` | sums, and greatest elements, in 16 parts |
 //! | `taps.rs` | the elements of windows, as they lie in memory |
 //! | `window_product.rs` | the same, of windows that are read where they lie |
 //! | `winograd.rs` | convolutions of 3 by 3 over many channels, tile by tile |

@@ -54,7 +54,7 @@ fn softmax_of<S: Simd, const VECTORS: usize>(simd: S, row: &mut [f32]) {
     let at = row.as_mut_ptr();
     // SAFETY: vectors begin at multiples of their length below `whole`; `left` elements follow there. `parts` holds `VECTORS` vectors.
     unsafe {
-        // Minus infinity is no row's greatest element, and its exp is 0.
+        // Minus infinity leaves the greatest element as it is, and its exp is 0.
         let last = simd.load_partial_or(at.add(whole), left, f32::NEG_INFINITY);
         let mut greatest_lanes = last;
         for first in (0..whole).step_by(S::LANES) {

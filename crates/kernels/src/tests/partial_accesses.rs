@@ -34,9 +34,10 @@ fn partial_accesses_touch_only_their_elements() {
     }
 }
 
-/// The lanes that a partial load leaves out are zero.
+/// The lanes that a partial load leaves out are zero, or a number that is given.
 struct LoadPadded<'a> {
     from: &'a [f32],
+    rest: Option<f32>,
     to: &'a mut Vec<f32>,
 }
 
@@ -46,21 +47,27 @@ impl SimdOp for LoadPadded<'_> {
         self.to.resize(S::LANES, -7.0);
         // SAFETY: `from.len()` elements are readable, at most `LANES`; `to` has `LANES`.
         unsafe {
-            let vector = simd.load_partial(self.from.as_ptr(), self.from.len());
+            let vector = match self.rest {
+                None => simd.load_partial(self.from.as_ptr(), self.from.len()),
+                Some(rest) => simd.load_partial_or(self.from.as_ptr(), self.from.len(), rest),
+            };
             simd.store(self.to.as_mut_ptr(), vector);
         }
     }
 }
 
 #[test]
-fn partial_loads_pad_with_zero() {
+fn partial_loads_pad() {
     for unit in VectorUnit::all_for_tests() {
-        for count in 0..=unit.lanes() {
-            let from = vec![3.0; count];
+        for (count, rest) in
+            (0..=unit.lanes()).flat_map(|count| [(count, None), (count, Some(-2.0))])
+        {
+            let from: Box<[f32]> = vec![3.0; count].into();
             let mut to = Vec::new();
-            unit.vectorize(LoadPadded { from: &from, to: &mut to });
+            unit.vectorize(LoadPadded { from: &from, rest, to: &mut to });
             assert_eq!(to[..count], from[..], "{unit:?} {count}");
-            assert!(to[count..].iter().all(|&v| v.to_bits() == 0), "{unit:?}");
+            let padding = rest.unwrap_or(0.0).to_bits();
+            assert!(to[count..].iter().all(|&v| v.to_bits() == padding), "{unit:?} {count}");
         }
     }
 }

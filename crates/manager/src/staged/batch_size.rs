@@ -27,7 +27,7 @@ impl BatchSize {
     }
 
     /// The members of a batch that is made at `now_ns` of `waiting` requests, at most `room`, where `workers` make batches in turn: all of them, or
-    /// half if that ends them sooner on average. Those left wait for the next worker, until which a batch's time passes, divided by the number of
+    /// half if that ends them sooner on average: those left wait for the next worker, until which a batch's time passes, divided by the number of
     /// workers. Where larger batches serve more requests a second, a batch is no smaller than keeps up with the arrivals.
     pub(super) fn of(
         &self,
@@ -41,7 +41,8 @@ impl BatchSize {
         let Some(all_ns) = time(all).filter(|_| half < all) else { return all };
         let times = (1..=all).filter_map(|size| Some((size, time(size)?)));
         let size = half.max(self.keeps_up(times, workers, now_ns));
-        let with_wait = |ns: u64| ns + ns / u64::from(2 * workers);
+        let left = u64::from(all - size);
+        let with_wait = |ns: u64| ns + ns * left / (u64::from(all) * u64::from(workers));
         if time(size).is_some_and(|ns| with_wait(ns) < all_ns) { size } else { all }
     }
 
@@ -86,7 +87,7 @@ mod tests {
 
     const LINEAR: [(u32, u64); 2] = [(1, 100), (64, 6_400)];
     const FLAT: [(u32, u64); 2] = [(1, 100), (64, 100)];
-    /// Half of the time is the same for all sizes up to 8.
+    /// 100 ns, and 100 for each request, up to 8.
     const MIXED: [(u32, u64); 3] = [(1, 200), (8, 900), (64, 7_200)];
 
     #[test]
@@ -113,6 +114,7 @@ mod tests {
         assert_eq!(size(&MIXED, [4, 64, 2], 1_000), 2);
         assert_eq!(size(&MIXED, [6, 64, 2], 1_000), 3);
         assert_eq!(size(&MIXED, [6, 64, 2], 70), 4);
+        assert_eq!(size(&MIXED, [4, 64, 2], 75), 3);
         assert_eq!(size(&MIXED, [16, 64, 2], 10), 8, "larger ones serve no more");
         assert_eq!(size(&MIXED, [24, 64, 2], 10), 12, "nor fewer");
     }

@@ -212,9 +212,14 @@ impl Staged {
         }
     }
 
-    /// The members of a new batch, at most `room`, of those that wait.
+    /// The members of a new batch, at most `room`, of those that wait. All, where they have waited to be a batch, or batches are split behind the
+    /// first stage.
     fn batch_size(&self, room: u32) -> u32 {
-        let workers = self.pipelines.len().min(self.workers.len());
+        if self.staging.window_ns > 0 || self.staging.split_margin_percent.is_some() {
+            return room;
+        }
+        let up = self.workers.iter().filter(|worker| !worker.is_down).count();
+        let workers = self.pipelines.len().min(up).max(1);
         let sizes = [self.waiting.len(), room as usize, workers].map(|size| size as u32);
         self.batch_size.of(sizes, &self.stages, self.now)
     }

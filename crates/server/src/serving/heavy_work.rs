@@ -5,6 +5,7 @@
 use std::future::ready;
 use std::sync::Arc;
 
+use batchmaker::{Slices, ask_for_slices};
 use futures_util::future::Either;
 use tokio::sync::Semaphore;
 
@@ -79,8 +80,13 @@ impl HeavyWork {
 }
 
 /// Has the system prefer all other threads to this one: those of connections and of workers serve everybody.
-#[cfg(target_os = "linux")]
 fn give_way() {
+    ask_for_slices(Slices::Usual);
+    lower_priority();
+}
+
+#[cfg(target_os = "linux")]
+fn lower_priority() {
     /// The priority of a process that is in no hurry, as `nice` gives it.
     const NICE: i32 = 10;
     // On Linux, a priority is a thread's. Where it cannot be changed, the work is done all the same.
@@ -88,4 +94,4 @@ fn give_way() {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn give_way() {}
+fn lower_priority() {}
