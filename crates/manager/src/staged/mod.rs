@@ -21,6 +21,7 @@ mod batch_size;
 mod batch_table;
 mod pipeline;
 mod request_in_stages;
+mod running;
 mod stage_executors;
 mod stage_tasks;
 mod waiting;
@@ -48,6 +49,7 @@ use crate::staging::Staging;
 use batch_size::BatchSize;
 use pipeline::Pipeline;
 use request_in_stages::{Held, InStages};
+use running::{RunningParts, StageOf};
 use stage_tasks::{StageTask, stage_tasks};
 use waiting::Waiting;
 
@@ -65,8 +67,7 @@ pub(crate) struct Staged {
     batch_size: BatchSize,
     /// Batches of one do not meet those of another.
     pipelines: Vec<Pipeline>,
-    /// For each stage of each pipeline, what runs there.
-    running: Vec<Vec<Option<Running>>>,
+    running: RunningParts,
     /// Whether tasks may hold nodes that are not to run: of requests that were given up, or left out by a decision.
     has_void_nodes: bool,
     /// The decisions whose rows are written and that were not taken yet.
@@ -93,22 +94,6 @@ struct Worker {
     in_flight: VecDeque<(TaskId, Vec<Held>)>,
 }
 
-/// A stage of a pipeline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct StageOf {
-    pipeline: usize,
-    stage: usize,
-}
-
-/// A part of a batch at its stage.
-#[derive(Debug)]
-struct Running {
-    /// The worker that runs it; none if it was lost.
-    worker: Option<WorkerId>,
-    /// The tasks that are not submitted yet.
-    tasks: VecDeque<StageTask>,
-}
-
 impl Staged {
     pub(crate) fn new(config: &Config, staging: Staging, stages: &Stages) -> Self {
         assert!(staging.batch_max > 0 && staging.active_max > 0, "batches of nothing");
@@ -131,7 +116,7 @@ impl Staged {
             waiting: Waiting::default(),
             batch_size: BatchSize::default(),
             pipelines: (0..pipelines).map(|_| Pipeline::new(staging, stages.clone())).collect(),
-            running: (0..pipelines).map(|_| (0..stages.count()).map(|_| None).collect()).collect(),
+            running: RunningParts::new(pipelines, stages.count()),
             stages: stages.clone(),
             has_void_nodes: false,
             undecided: Vec::new(),
@@ -275,7 +260,7 @@ impl Staged {
     /// Gives `worker` the stage of one that was lost. Returns whether there was one.
     fn take_over(&mut self, worker: WorkerId) -> bool {
         let Some(stage) = self.orphaned() else { return false };
-        self.at(stage).as_mut().expect("it is there").worker = Some(worker);
+        self.running.at_mut(stage).worker = Some(worker);
         self.workers[worker.index()].stage = Some(stage);
         true
     }
@@ -289,7 +274,7 @@ impl Staged {
         let limit = |of: CellTypeId| self.cells[of.index()].limit;
         let tasks = stage_tasks(&self.stages, of.stage, self.graphs(members), limit);
         self.pipelines[of.pipeline].begin(of.stage);
-        *self.at(of) = Some(Running { worker: Some(worker), tasks });
+        self.running.begin(of, worker, tasks);
         self.workers[worker.index()].stage = Some(of);
         true
     }
@@ -317,18 +302,12 @@ impl Staged {
         })
     }
 
-    /// The part of a batch that runs at a stage, if there is one.
-    fn at(&mut self, of: StageOf) -> &mut Option<Running> {
-        &mut self.running[of.pipeline][of.stage]
-    }
-
     /// The next task of the stage that `worker` runs.
     fn next_of_stage(&mut self, worker: WorkerId, stage: StageOf) -> Option<BatchedTask> {
         if !self.is_next_decided(stage) {
             return None;
         }
-        let running = self.at(stage).as_mut().expect("a worker runs a part at its stage");
-        let StageTask { cell_type, items } = running.tasks.pop_front()?;
+        let StageTask { cell_type, items } = self.running.at_mut(stage).tasks.pop_front()?;
         let held = |item: &Item| {
             let &Item { request, run, first, count, .. } = item;
             Held { request, run, end: first + count, count }
@@ -350,8 +329,7 @@ impl Staged {
 
     /// Whether the next task of a stage has no node of which it is not known yet if it is left out.
     fn is_next_decided(&self, of: StageOf) -> bool {
-        let running = self.running[of.pipeline][of.stage].as_ref();
-        let next = running.and_then(|running| running.tasks.front());
+        let next = self.running.at(of).tasks.front();
         next.is_none_or(|task| task.items.iter().all(|item| self.need(item) != Need::Unknown))
     }
 
@@ -365,29 +343,22 @@ impl Staged {
     /// Lets parts go on that have nothing more to run at their stage.
     fn settle(&mut self) {
         if std::mem::take(&mut self.has_void_nodes) {
-            let mut all = std::mem::take(&mut self.running);
-            for running in all.iter_mut().flatten().flatten() {
-                let is_left_out = |item: &Item| self.need(item) == Need::LeftOut;
-                running
-                    .tasks
-                    .iter_mut()
-                    .for_each(|task| task.items.retain(|item| !is_left_out(item)));
-                running.tasks.retain(|task| !task.items.is_empty());
-            }
-            self.running = all;
+            let mut running = std::mem::take(&mut self.running);
+            running.leave_out(|item| self.need(item) == Need::LeftOut);
+            self.running = running;
         }
         while self.end_a_stage() || self.skip_a_part() {}
     }
 
     /// Ends a part of which all tasks are complete. Returns whether there was one.
     fn end_a_stage(&mut self) -> bool {
-        let is_over = |running: &Option<Running>| {
-            let Some(Running { worker, tasks }) = running else { return false };
-            let of_worker = worker.map(|worker| &self.workers[worker.index()]);
-            tasks.is_empty() && of_worker.is_none_or(|worker| worker.in_flight.is_empty())
-        };
-        let Some(stage) = find(&self.running, is_over) else { return false };
-        let worker = self.at(stage).take().and_then(|running| running.worker);
+        let has_none_in_flight =
+            |worker: WorkerId| self.workers[worker.index()].in_flight.is_empty();
+        let found = self.running.find(|running| {
+            running.tasks.is_empty() && running.worker.is_none_or(has_none_in_flight)
+        });
+        let Some(stage) = found else { return false };
+        let worker = self.running.end(stage).worker;
         if let Some(worker) = worker {
             self.workers[worker.index()].stage = None;
         }
@@ -498,8 +469,7 @@ impl Staged {
         state.is_down = true;
         let in_flight = std::mem::take(&mut state.in_flight);
         if let Some(stage) = state.stage.take() {
-            let running = self.at(stage).as_mut().expect("a worker runs a part at its stage");
-            running.worker = None;
+            self.running.at_mut(stage).worker = None;
         }
         if self.state_placement == StatePlacement::PerWorker {
             // Values of these are there.
@@ -516,23 +486,9 @@ impl Staged {
 
     /// A stage whose worker was lost before it had run all tasks.
     fn orphaned(&self) -> Option<StageOf> {
-        let is_orphaned = |running: &Option<Running>| {
-            running.as_ref().is_some_and(|running| running.worker.is_none())
-        };
-        find(&self.running, is_orphaned).filter(|&of| self.is_next_decided(of))
+        let found = self.running.find(|running| running.worker.is_none());
+        found.filter(|&of| self.is_next_decided(of))
     }
-}
-
-/// The latest stage of the first pipeline where what runs is as `is_one` says.
-fn find(
-    running: &[Vec<Option<Running>>],
-    is_one: impl Fn(&Option<Running>) -> bool,
-) -> Option<StageOf> {
-    let pipelines = running.iter().enumerate();
-    let mut found = pipelines.filter_map(|(pipeline, stages)| {
-        stages.iter().rposition(&is_one).map(|stage| StageOf { pipeline, stage })
-    });
-    found.next()
 }
 
 impl Batching for Staged {
@@ -592,10 +548,8 @@ impl Batching for Staged {
 
     fn has_rest_of_round(&self, worker: WorkerId) -> bool {
         let state = &self.workers[worker.index()];
-        let is_left = |of: StageOf| {
-            let running = self.running[of.pipeline][of.stage].as_ref();
-            running.is_some_and(|running| !running.tasks.is_empty()) && self.is_next_decided(of)
-        };
+        let is_left =
+            |of: StageOf| !self.running.at(of).tasks.is_empty() && self.is_next_decided(of);
         !state.is_down && state.stage.is_some_and(is_left)
     }
 
