@@ -19,6 +19,7 @@ use crate::processor;
 use crate::queue::CpuQueue;
 use crate::strategies::plan::{BatchPlan, CellPlan, Plans};
 use crate::threads::cores::{pin, stay_off};
+use crate::threads::slices::{Slices, ask_for_slices};
 use crate::threads::thread_group::ThreadGroup;
 use crate::tuning::measuring::Measuring;
 
@@ -56,9 +57,12 @@ impl CpuDevice {
             return Err(DeviceError::Resources(reason));
         }
         assert!(config.threads_per_worker > 0, "a worker without threads");
+        // A helper shares its core with that core's worker for a moment when this has work again. Meanwhile another worker may wait for it.
+        let on_start = || ask_for_slices(Slices::Short);
+        let cores = SharedCores::with_helpers(config.workers, config.threads_per_worker, on_start);
         Ok(Self {
             processor: processor::describe(config.isa),
-            cores: Arc::new(SharedCores::new(config.workers, config.threads_per_worker)),
+            cores: Arc::new(cores),
             config,
             plans: Plans::default(),
             measuring: Mutex::default(),

@@ -6,7 +6,7 @@
 //! | `signal.rs` | waiting for another thread |
 //! | `phases.rs` | the work of a job in phases, divided among threads as they come to it |
 //! | `thread_group.rs` | threads that start a job together |
-//! | `slices.rs` | threads that only pass work on, beside those that compute |
+//! | `slices.rs` | time slices: threads that others wait for, beside those that compute |
 
 pub(crate) mod cores;
 pub(crate) mod phases;

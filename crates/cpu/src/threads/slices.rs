@@ -1,4 +1,4 @@
-//! Threads that only pass work on, beside threads that compute all the time.
+//! Threads that others wait for, beside threads that compute all the time.
 
 /// The time slices that a thread asks the system for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,10 +26,20 @@ pub struct SharedCores {
 impl SharedCores {
     /// The cores of `workers` workers, `threads` each.
     pub fn new(workers: usize, threads: usize) -> Self {
+        Self::with_helpers(workers, threads, || ())
+    }
+
+    /// The cores of `workers` workers, `threads` each. Every helper calls `on_start` once, before it helps.
+    pub fn with_helpers(
+        workers: usize,
+        threads: usize,
+        on_start: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
         let beside = workers.saturating_sub(1) * threads;
         let pool = || {
             let builder =
                 rayon::ThreadPoolBuilder::new().num_threads(beside).stack_size(KERNEL_STACK_BYTES);
+            let builder = builder.start_handler(move |_| on_start());
             // Without threads, nobody helps.
             builder.thread_name(|index| format!("helper-{index}")).build().ok()
         };
