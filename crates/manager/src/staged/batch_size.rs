@@ -1,4 +1,4 @@
-//! How many of the requests that wait become a new batch.
+//! The number of waiting requests that become a new batch.
 
 use std::collections::VecDeque;
 

@@ -27,7 +27,7 @@ pub(super) struct Running {
 pub(super) struct RunningParts(Vec<Vec<Option<Running>>>);
 
 impl RunningParts {
-    /// None, of pipelines of so many stages.
+    /// Nothing runs yet; there are as many pipelines, of as many stages each.
     pub(super) fn new(pipelines: usize, stages: usize) -> Self {
         let none = |_| (0..stages).map(|_| None).collect();
         Self((0..pipelines).map(none).collect())
