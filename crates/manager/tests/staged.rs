@@ -199,16 +199,6 @@ fn figure_8() {
     assert_eq!(ends, [5.5, 5.5, 6.5, 6.5]);
 }
 
-/// An event of a drawn load.
-#[derive(Clone, Debug)]
-enum Step {
-    Arrive { rows: u32, timeout: Option<u64> },
-    Cancel(usize),
-    Fail(u32),
-    Lose(u32),
-    Pass(u64),
-}
-
 /// Two workers and four queries. A batch of all would leave a worker idle: where its time is in proportion to its members, a batch takes half
 /// of those that wait, and where it is not, all. Without times, it takes all, and if they have waited to be a batch.
 #[test]
@@ -239,6 +229,16 @@ fn half_of_those_that_wait_are_taken_where_that_is_faster() {
     assert_eq!(trace, "0 A [1, 2, 3, 4]\n");
     let (trace, _) = traces(PROPORTIONAL.into(), 2 * T);
     assert_eq!(trace, "0 A [1, 2, 3, 4]\n");
+}
+
+/// An event of a drawn load.
+#[derive(Clone, Debug)]
+enum Step {
+    Arrive { rows: u32, timeout: Option<u64> },
+    Cancel(usize),
+    Fail(u32),
+    Lose(u32),
+    Pass(u64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
