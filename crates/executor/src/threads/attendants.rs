@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ThreadId;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::attends::Attends;
 use super::pause::pause;
@@ -15,6 +15,10 @@ const IDLE_FOR: Duration = Duration::from_micros(100);
 
 /// The looks in a row that a thread leaves out while others wake up: some tenths of a millisecond.
 const REFUSALS_MAX: u32 = 2_000;
+
+/// The time for which threads that attend stay awake after a run: the cells of a request run one soon after the other, and
+/// a client often sends its next request soon.
+const STAYS_FOR: Duration = Duration::from_micros(200);
 
 /// Keeps the calling helper off the worker's own cores.
 type KeepOff = Arc<dyn Fn() + Send + Sync>;
@@ -118,12 +122,18 @@ impl Attendants {
         }
     }
 
-    /// Runs parts that wait in the pool of this thread until the run ends, or the core is not free any more, as `is_free` says. Meanwhile
-    /// the thread is one of `threads`.
+    /// Runs parts that wait in the pool of this thread until no run has followed the last one for a while, or the core is not free any more, as
+    /// `is_free` says. Meanwhile the thread is one of `threads`.
     fn attend(&self, threads: &Threads, is_free: &dyn Fn() -> bool) {
         let _present = Present::begin(&threads.present);
         let (mut looks, mut refusals) = (0, 0u32);
-        while self.runs.load(Ordering::Relaxed) > 0 && is_free() {
+        let mut ended: Option<Instant> = None;
+        while is_free() {
+            if self.runs.load(Ordering::Relaxed) > 0 {
+                ended = None;
+            } else if ended.get_or_insert_with(Instant::now).elapsed() > STAYS_FOR {
+                break;
+            }
             let is_waking = threads.waking.load(Ordering::Relaxed) > 0;
             refusals = if is_waking { refusals.saturating_add(1) } else { 0 };
             let looks_now = !is_waking || refusals > REFUSALS_MAX;
