@@ -8,6 +8,7 @@ mod batchmaker;
 mod cargo;
 mod check;
 mod dvabatch;
+mod emulate;
 mod figures_file;
 mod operators;
 mod peers;
@@ -40,6 +41,8 @@ enum Automation {
     Sim(sim::Arguments),
     /// Compares batches in stages with others in virtual time, on a device shaped like a GPU
     Dvabatch(dvabatch::Arguments),
+    /// Checks what can be checked of CUDA without a GPU; takes g++
+    Emulate,
     /// Compares this tree with a commit before it: the bits of replies, and speed
     #[command(after_help = against::EXAMPLES)]
     Against(against::Arguments),
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Automation::Arrows(arguments) => arrows::run(&arguments),
         Automation::Sim(arguments) => sim::run(&arguments),
         Automation::Dvabatch(arguments) => dvabatch::run(&arguments),
+        Automation::Emulate => emulate::run(),
         Automation::Against(arguments) => against::run(&arguments),
         Automation::Peers(arguments) => peers::run(&arguments),
         Automation::Operators(arguments) => operators::run(&arguments),

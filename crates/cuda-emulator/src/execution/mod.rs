@@ -1,0 +1,48 @@
+//! Runs a launch: its threads as fibers, in an order drawn from a seed.
+
+mod calls;
+mod fiber;
+mod launch;
+mod random;
+mod scheduler;
+mod threads;
+mod warp;
+
+use std::ffi::c_void;
+
+pub(crate) use self::calls::CALLS;
+pub use self::launch::{Launch, Outcome, Schedule};
+use self::scheduler::Execution;
+use crate::detector::SLOTS_MAX;
+use crate::memory::Memory;
+use crate::report::{Fault, Report};
+
+/// Runs a launch to its end, or to a fault after which nothing sensible can be run.
+///
+/// # Safety
+/// The library of the kernel is compiled with the emulator's header. Pointers among the arguments lead to `memory`, and nobody else
+/// accesses it meanwhile, except for memory of the host as the kernel expects it.
+///
+/// # Panics
+/// If the arguments are not those of the kernel, or a launch runs within a launch.
+pub unsafe fn run(memory: &Memory, launch: &Launch<'_>, schedule: Schedule) -> Outcome {
+    let bytes: Vec<usize> = launch.arguments.iter().map(Vec::len).collect();
+    assert_eq!(bytes, launch.kernel.parameter_bytes, "the arguments of {}", launch.kernel.name);
+    let blocks = launch.grid.iter().map(|&of| of as usize).product::<usize>();
+    let threads = launch.block.iter().map(|&of| of as usize).product::<usize>();
+    assert!(blocks > 0 && threads > 0 && launch.resident_blocks_max > 0, "an empty launch");
+    let resident = blocks.min(launch.resident_blocks_max);
+    if resident * threads > SLOTS_MAX {
+        let detail = format!("{} threads at a time, of {SLOTS_MAX}", resident * threads);
+        let kernel = launch.kernel.name.clone();
+        let reports = vec![Report { fault: Fault::Limit, kernel, detail }];
+        return Outcome { reports, ..Outcome::default() };
+    }
+    let mut arguments: Vec<Vec<u8>> = launch.arguments.clone();
+    let mut pointers: Vec<*mut c_void> =
+        arguments.iter_mut().map(|bytes| bytes.as_mut_ptr().cast()).collect();
+    let mut execution = Execution::new(memory, launch, resident, pointers.as_mut_ptr(), schedule);
+    // SAFETY: the caller's promise.
+    unsafe { execution.run() };
+    execution.outcome()
+}

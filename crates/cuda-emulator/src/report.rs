@@ -1,0 +1,67 @@
+//! What the emulator reports of a kernel.
+
+use std::fmt;
+
+/// The kinds of faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// Two accesses of the same bytes, at least one of them a write and at least one not atomic, that nothing orders.
+    DataRace,
+    /// An access of bytes that belong to no allocation.
+    OutOfBounds,
+    /// A read of bytes that nobody has written.
+    UninitialisedRead,
+    /// A read through the read-only cache of bytes that the same launch writes.
+    ReadOnlyWritten,
+    /// Threads of a block that wait at different barriers.
+    DivergentBarrier,
+    /// A warp instruction whose mask lacks its own thread, or differs from that of a thread in it.
+    WarpMask,
+    /// A shuffle that reads from a thread that does not take part.
+    ShuffleSource,
+    /// An atomic operation on memory of the host which publishes to the GPU's threads alone.
+    HostScope,
+    /// Threads that wait for what no thread will do.
+    Deadlock,
+    /// More threads or more steps of a thread than the emulator counts.
+    Limit,
+}
+
+impl Fault {
+    /// Whether nothing sensible can be run after the fault.
+    pub(crate) fn is_fatal(self) -> bool {
+        matches!(self, Self::OutOfBounds | Self::WarpMask | Self::Deadlock | Self::Limit)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::DataRace => "data race",
+            Self::OutOfBounds => "access out of bounds",
+            Self::UninitialisedRead => "read of uninitialised memory",
+            Self::ReadOnlyWritten => "read-only load of written memory",
+            Self::DivergentBarrier => "barrier in divergent code",
+            Self::WarpMask => "wrong mask of a warp instruction",
+            Self::ShuffleSource => "shuffle from a thread that takes no part",
+            Self::HostScope => "too narrow a scope for memory of the host",
+            Self::Deadlock => "deadlock",
+            Self::Limit => "limit of the emulator",
+        }
+    }
+}
+
+/// A fault, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The kind of fault.
+    pub fault: Fault,
+    /// The kernel's name.
+    pub kernel: String,
+    /// The memory, threads and lines of source.
+    pub detail: String,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.kernel, self.fault.name(), self.detail)
+    }
+}

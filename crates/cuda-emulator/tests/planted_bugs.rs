@@ -1,0 +1,327 @@
+//! Bugs that were planted in kernels are found; kernels without them run without a report, and right. Takes g++.
+#![cfg(all(target_arch = "x86_64", unix))]
+
+use std::path::{Path, PathBuf};
+
+use batchmaker_cuda_emulator::{
+    DevicePointer, Fault, KernelLibrary, Launch, Memory, Outcome, Place, Schedule, compile, run,
+};
+
+/// Schedules that a kernel without bugs is run with.
+const SEEDS: u64 = 20;
+
+/// Schedules of which one at least must find a bug.
+const SEEDS_OF_A_BUG: u64 = 5;
+
+fn folder() -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kernels");
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// The library of a file of `tests/kernels`, compiled with a define.
+fn library(file: &str, define: Option<&str>) -> KernelLibrary {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels").join(file);
+    let name = format!("{file}.{}.so", define.unwrap_or("right"));
+    let to = folder().join(name);
+    let defines: Vec<&str> = define.into_iter().collect();
+    compile(&source, &defines, &to).unwrap();
+    KernelLibrary::load(&to).unwrap()
+}
+
+/// The emulated GPU of a launch, and its arguments.
+struct Device {
+    memory: Memory,
+    arguments: Vec<Vec<u8>>,
+}
+
+impl Device {
+    fn new() -> Self {
+        Self { memory: Memory::new(64 << 20), arguments: Vec::new() }
+    }
+
+    fn pointer(&mut self, at: DevicePointer) -> DevicePointer {
+        self.arguments.push((at as usize).to_ne_bytes().to_vec());
+        at
+    }
+
+    fn upload<T: Copy>(&mut self, data: &[T], name: &str) -> DevicePointer {
+        let at = self.memory.upload(data, name).unwrap();
+        self.pointer(at)
+    }
+
+    /// Memory that nobody has written.
+    fn allocate(&mut self, bytes: usize, name: &str, place: Place) -> DevicePointer {
+        let at = self.memory.allocate(bytes, name, place).unwrap();
+        self.pointer(at)
+    }
+
+    fn int(&mut self, value: usize) {
+        self.arguments.push((value as i32).to_ne_bytes().to_vec());
+    }
+
+    fn run(&mut self, library: &KernelLibrary, shape: Shape, seed: u64) -> Outcome {
+        let kernel = &library.kernels()[0];
+        let launch = Launch {
+            kernel,
+            grid: shape.grid,
+            block: shape.block,
+            dynamic_shared: shape.dynamic_shared,
+            resident_blocks_max: shape.resident_blocks_max,
+            arguments: std::mem::take(&mut self.arguments),
+        };
+        // SAFETY: the pointers lead to this memory, which the test alone accesses.
+        unsafe { run(&self.memory, &launch, Schedule::of_seed(seed)) }
+    }
+
+    fn floats(&self, at: DevicePointer, count: usize) -> Vec<f32> {
+        // SAFETY: the kernel is over; any bytes are numbers.
+        unsafe { self.memory.download(at, count) }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    grid: [u32; 3],
+    block: [u32; 3],
+    dynamic_shared: usize,
+    resident_blocks_max: usize,
+}
+
+impl Shape {
+    fn of(grid: [u32; 2], block: [u32; 2]) -> Self {
+        let (grid, block) = ([grid[0], grid[1], 1], [block[0], block[1], 1]);
+        Self { grid, block, dynamic_shared: 0, resident_blocks_max: 16 }
+    }
+}
+
+/// Numbers between 0 and 1, no two alike nearby.
+fn numbers(count: usize) -> Vec<f32> {
+    (0..count).map(|at| (at as f32 * 0.618_034).fract()).collect()
+}
+
+/// Runs a case at one of its two sizes: gives what happened, and what the kernel wrote beside what it should have.
+type Case = fn(&KernelLibrary, usize, u64) -> (Outcome, Vec<f32>, Vec<f32>);
+
+fn tiled_product(library: &KernelLibrary, size: usize, seed: u64) -> (Outcome, Vec<f32>, Vec<f32>) {
+    let (rows, outputs, length) = [(9, 12, 20), (16, 5, 33)][size];
+    let (x, w) = (numbers(rows * length), numbers(outputs * length));
+    let mut device = Device::new();
+    device.upload(&x, "x");
+    device.upload(&w, "w");
+    let y = device.allocate(4 * rows * outputs, "y", Place::Device);
+    [rows, outputs, length].into_iter().for_each(|of| device.int(of));
+    let tiles = |of: usize| of.div_ceil(8) as u32;
+    let outcome = device.run(library, Shape::of([tiles(outputs), tiles(rows)], [8, 8]), seed);
+    let dot = |at: usize| {
+        let (row, output) = (at / outputs, at % outputs);
+        (0..length).map(|k| x[row * length + k] * w[output * length + k]).sum()
+    };
+    (outcome, device.floats(y, rows * outputs), (0..rows * outputs).map(dot).collect())
+}
+
+fn warp_sums(library: &KernelLibrary, size: usize, seed: u64) -> (Outcome, Vec<f32>, Vec<f32>) {
+    let (rows, length, warps) = [(5, 70, 2), (3, 32, 4)][size];
+    let x = numbers(rows * length);
+    let mut device = Device::new();
+    device.upload(&x, "x");
+    let y = device.allocate(4 * rows, "y", Place::Device);
+    [rows, length].into_iter().for_each(|of| device.int(of));
+    let shape = Shape::of([rows.div_ceil(warps) as u32, 1], [32 * warps as u32, 1]);
+    let shape = Shape { dynamic_shared: 128 * warps, ..shape };
+    let outcome = device.run(library, shape, seed);
+    (outcome, device.floats(y, rows), x.chunks(length).map(|row| row.iter().sum()).collect())
+}
+
+fn grid_steps_of(
+    resident_blocks_max: usize,
+) -> impl Fn(&KernelLibrary, usize, u64) -> (Outcome, Vec<f32>, Vec<f32>) {
+    move |library, size, seed| {
+        let (blocks, threads, steps) = [(3, 32, 5), (2, 64, 4)][size];
+        let length = blocks * threads;
+        let mut expected = numbers(length);
+        let mut device = Device::new();
+        let bytes = 4 * length * (steps + 1);
+        let y = device.allocate(bytes, "y", Place::Device);
+        // SAFETY: the allocation has more elements.
+        unsafe { y.copy_from_nonoverlapping(expected.as_ptr().cast(), 4 * length) };
+        device.memory.mark_written(y, 4 * length);
+        device.upload(&[0u32], "arrived");
+        device.int(steps);
+        let shape = Shape::of([blocks as u32, 1], [threads as u32, 1]);
+        let shape = Shape { resident_blocks_max, ..shape };
+        let outcome = device.run(library, shape, seed);
+        for step in 1..=steps {
+            for at in 0..length {
+                let of = |at: usize| expected[(step - 1) * length + at % length];
+                let next = 0.5 * (of(at + 1) + of(at + length - 1));
+                expected.push(next);
+            }
+        }
+        (outcome, device.floats(y, length * (steps + 1)), expected)
+    }
+}
+
+fn grid_steps(library: &KernelLibrary, size: usize, seed: u64) -> (Outcome, Vec<f32>, Vec<f32>) {
+    grid_steps_of(16)(library, size, seed)
+}
+
+fn not_resident(library: &KernelLibrary, size: usize, seed: u64) -> (Outcome, Vec<f32>, Vec<f32>) {
+    grid_steps_of(1)(library, size, seed)
+}
+
+fn ring_with(
+    counter: Option<u32>,
+) -> impl Fn(&KernelLibrary, usize, u64) -> (Outcome, Vec<f32>, Vec<f32>) {
+    move |library, size, seed| {
+        let (threads, count) = [(32, 6), (40, 3)][size];
+        let x = numbers(threads * count);
+        let mut device = Device::new();
+        device.upload(&x, "x");
+        device.allocate(4 * 2 * threads, "places", Place::Device);
+        match counter {
+            Some(counter) => device.upload(&[counter], "produced"),
+            None => device.allocate(4, "produced", Place::Device),
+        };
+        device.upload(&[0u32], "consumed");
+        let y = device.allocate(4 * threads * count, "y", Place::Device);
+        let done = device.allocate(4, "done", Place::Host);
+        device.int(count);
+        let outcome = device.run(library, Shape::of([2, 1], [threads as u32, 1]), seed);
+        if outcome.reports.is_empty() {
+            // SAFETY: the kernel is over.
+            assert_eq!(unsafe { device.memory.download::<u32>(done, 1) }, [count as u32]);
+        }
+        (outcome, device.floats(y, threads * count), x)
+    }
+}
+
+fn ring(library: &KernelLibrary, size: usize, seed: u64) -> (Outcome, Vec<f32>, Vec<f32>) {
+    ring_with(Some(0))(library, size, seed)
+}
+
+fn unset_counter(library: &KernelLibrary, size: usize, seed: u64) -> (Outcome, Vec<f32>, Vec<f32>) {
+    ring_with(None)(library, size, seed)
+}
+
+fn counts(library: &KernelLibrary, size: usize, seed: u64) -> (Outcome, Vec<f32>, Vec<f32>) {
+    let (count, bins) = [(70, 4), (64, 2)][size];
+    let x = numbers(count);
+    let mut device = Device::new();
+    device.upload(&x, "x");
+    let sums = device.upload(&vec![0u32; bins], "bins");
+    let bin_of = device.allocate(2 * count, "bin_of", Place::Device);
+    [count, bins].into_iter().for_each(|of| device.int(of));
+    let outcome = device.run(library, Shape::of([3, 1], [32, 1]), seed);
+    // SAFETY: the kernel is over; any bytes are numbers.
+    let (sums, bin_of): (Vec<u32>, Vec<u16>) =
+        unsafe { (device.memory.download(sums, bins), device.memory.download(bin_of, count)) };
+    let all = |sums: &[u32], bin_of: &[u16]| {
+        let bins = bin_of.iter().map(|&of| f32::from(of));
+        sums.iter().map(|&of| of as f32).chain(bins).collect::<Vec<f32>>()
+    };
+    let of: Vec<u16> = x.iter().map(|x| (x * bins as f32) as u16).collect();
+    let expected: Vec<u32> = (0..bins)
+        .map(|bin| of.iter().filter(|&&of| usize::from(of) == bin).count() as u32)
+        .collect();
+    (outcome, all(&sums, &bin_of), all(&expected, &of))
+}
+
+fn runs_without_report(file: &str, define: Option<&str>, case: Case) {
+    let library = library(file, define);
+    for (size, seed) in (0..2).flat_map(|size| (0..SEEDS).map(move |seed| (size, seed))) {
+        let (outcome, got, expected) = case(&library, size, seed);
+        let reports: Vec<String> = outcome.reports.iter().map(ToString::to_string).collect();
+        assert!(reports.is_empty(), "{file} {define:?}, size {size}, seed {seed}: {reports:#?}");
+        assert!(outcome.accesses > 0 && outcome.switches > 0);
+        for (at, (got, expected)) in got.iter().zip(&expected).enumerate() {
+            let error = (got - expected).abs();
+            assert!(error <= 1e-4, "{file}, size {size}, seed {seed}, {at}: {got}, not {expected}");
+        }
+    }
+}
+
+fn is_found(file: &str, define: Option<&str>, case: Case, fault: Fault) {
+    let library = library(file, define);
+    let mut others = Vec::new();
+    for (seed, size) in (0..SEEDS_OF_A_BUG).flat_map(|seed| (0..2).map(move |size| (seed, size))) {
+        let (outcome, ..) = case(&library, size, seed);
+        if let Some(report) = outcome.reports.iter().find(|report| report.fault == fault) {
+            println!("{file} {}: {report} (seed {seed})", define.unwrap_or(""));
+            return;
+        }
+        others.extend(outcome.reports.iter().map(ToString::to_string));
+    }
+    panic!("{file} {define:?}: no {fault:?} in {SEEDS_OF_A_BUG} seeds, but {others:#?}");
+}
+
+macro_rules! kernels {
+    ($($name:ident: $file:literal $(+ $define:literal)?, $case:ident;)*) => {
+        mod without_bugs {
+            $(#[test] fn $name() {
+                let define: &[&str] = &[$($define)?];
+                super::runs_without_report($file, define.first().copied(), super::$case);
+            })*
+        }
+    };
+}
+
+macro_rules! bugs {
+    ($($name:ident: $file:literal $(+ $define:literal)?, $case:ident, $fault:ident;)*) => {
+        mod bugs {
+            $(#[test] fn $name() {
+                let define: &[&str] = &[$($define)?];
+                let fault = super::Fault::$fault;
+                super::is_found($file, define.first().copied(), super::$case, fault);
+            })*
+        }
+    };
+}
+
+kernels! {
+    tiled_product: "tiled_product.cu", tiled_product;
+    warp_sums: "warp_sums.cu", warp_sums;
+    grid_barrier_of_release_and_acquire: "grid_steps.cu", grid_steps;
+    grid_barrier_of_fences: "grid_steps.cu" + "FENCES", grid_steps;
+    grid_barrier_of_volatile_loads: "grid_steps.cu" + "VOLATILE", grid_steps;
+    ring: "ring.cu", ring;
+    counts: "counts.cu", counts;
+}
+
+bugs! {
+    no_barrier_before_filling: "tiled_product.cu" + "BUG_NO_BARRIER_BEFORE_FILLING", tiled_product, DataRace;
+    no_barrier_after_filling: "tiled_product.cu" + "BUG_NO_BARRIER_AFTER_FILLING", tiled_product, DataRace;
+    edge_not_filled: "tiled_product.cu" + "BUG_EDGE_NOT_FILLED", tiled_product, UninitialisedRead;
+    no_check_of_outputs: "tiled_product.cu" + "BUG_NO_CHECK_OF_OUTPUTS", tiled_product, OutOfBounds;
+    no_check_of_rows: "tiled_product.cu" + "BUG_NO_CHECK_OF_ROWS", tiled_product, OutOfBounds;
+    beyond_tile: "tiled_product.cu" + "BUG_BEYOND_TILE", tiled_product, OutOfBounds;
+    divergent_barrier: "tiled_product.cu" + "BUG_DIVERGENT_BARRIER", tiled_product, DivergentBarrier;
+    barrier_of_some: "tiled_product.cu" + "BUG_BARRIER_OF_SOME", tiled_product, DivergentBarrier;
+    half_mask: "warp_sums.cu" + "BUG_HALF_MASK", warp_sums, WarpMask;
+    divergent_shuffle: "warp_sums.cu" + "BUG_DIVERGENT_SHUFFLE", warp_sums, Deadlock;
+    source_outside_mask: "warp_sums.cu" + "BUG_SOURCE_OUTSIDE_MASK", warp_sums, ShuffleSource;
+    two_masks: "warp_sums.cu" + "BUG_TWO_MASKS", warp_sums, WarpMask;
+    no_syncwarp: "warp_sums.cu" + "BUG_NO_SYNCWARP", warp_sums, DataRace;
+    exchange_too_short: "warp_sums.cu" + "BUG_EXCHANGE_TOO_SHORT", warp_sums, OutOfBounds;
+    all_lanes_write: "warp_sums.cu" + "BUG_ALL_LANES_WRITE", warp_sums, DataRace;
+    barrier_of_the_grnn_artifact: "grid_steps.cu" + "BUG_FLAG_BEFORE_FENCE", grid_steps, DataRace;
+    volatile_without_fence: "grid_steps.cu" + "BUG_VOLATILE_WITHOUT_FENCE", grid_steps, DataRace;
+    no_fence: "grid_steps.cu" + "BUG_NO_FENCE", grid_steps, DataRace;
+    no_acquire: "grid_steps.cu" + "BUG_NO_ACQUIRE", grid_steps, DataRace;
+    fence_of_block: "grid_steps.cu" + "BUG_FENCE_OF_BLOCK", grid_steps, DataRace;
+    scope_of_block: "grid_steps.cu" + "BUG_SCOPE_OF_BLOCK", grid_steps, DataRace;
+    no_barrier_before: "grid_steps.cu" + "BUG_NO_BARRIER_BEFORE", grid_steps, DataRace;
+    no_barrier_after: "grid_steps.cu" + "BUG_NO_BARRIER_AFTER", grid_steps, DataRace;
+    one_buffer: "grid_steps.cu" + "BUG_ONE_BUFFER", grid_steps, DataRace;
+    read_only_load: "grid_steps.cu" + "BUG_READ_ONLY_LOAD", grid_steps, ReadOnlyWritten;
+    goal_too_high: "grid_steps.cu" + "BUG_GOAL_TOO_HIGH", grid_steps, Deadlock;
+    blocks_that_are_not_resident: "grid_steps.cu", not_resident, Deadlock;
+    place_not_free: "ring.cu" + "BUG_PLACE_NOT_FREE", ring, DataRace;
+    produced_relaxed: "ring.cu" + "BUG_PRODUCED_RELAXED", ring, DataRace;
+    announced_early: "ring.cu" + "BUG_ANNOUNCED_EARLY", ring, DataRace;
+    one_acquires_for_all: "ring.cu" + "BUG_ONE_ACQUIRES_FOR_ALL", ring, DataRace;
+    scope_of_gpu_for_host: "ring.cu" + "BUG_SCOPE_OF_GPU_FOR_HOST", ring, HostScope;
+    unset_counter: "ring.cu", unset_counter, UninitialisedRead;
+    not_atomic: "counts.cu" + "BUG_NOT_ATOMIC", counts, DataRace;
+    writes_the_neighbour: "counts.cu" + "BUG_WRITES_THE_NEIGHBOUR", counts, DataRace;
+}
