@@ -27,7 +27,8 @@ mod memory;
 mod report;
 
 pub use compile::{CompileError, compile};
-pub use execution::{Launch, Outcome, Schedule, run};
+pub use detector::{History, Sequential};
+pub use execution::{Launch, Outcome, Schedule, run, run_among};
 pub use kernel::Kernel;
 pub use library::{KernelLibrary, LibraryError};
 pub use memory::{DevicePointer, Memory, Place};

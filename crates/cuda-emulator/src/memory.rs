@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::detector::Granule;
+use crate::detector::{Granule, History};
 
 /// The address of an allocation.
 pub type DevicePointer = *mut u8;
@@ -190,6 +190,36 @@ impl Memory {
         data
     }
 
+    /// Notes that an operation which is no launch, a copy say, reads or writes bytes. Returns an operation that it races with, if there is one; a
+    /// write makes the bytes written.
+    ///
+    /// # Safety
+    /// No launch runs on the memory meanwhile, and nobody else accesses the bytes.
+    ///
+    /// # Panics
+    /// If the bytes belong to no allocation.
+    pub unsafe fn operate(
+        &self,
+        (operation, history): (u32, &dyn History),
+        at: *const u8,
+        bytes: usize,
+        is_write: bool,
+    ) -> Option<u32> {
+        assert!(self.is_allocated(at, bytes), "{bytes} bytes at {at:?} are not allocated");
+        let first = self.offset(at).expect("what is allocated lies within the memory");
+        if is_write {
+            self.mark_written(at, bytes);
+        }
+        let mut race = None;
+        for (offset, mask) in granules(first, bytes) {
+            // SAFETY: the offset belongs to an allocation, and the caller promises that nobody else accesses its granule.
+            let granule = unsafe { &mut *self.granule(offset) };
+            let precedes = |operation| history.precedes(operation);
+            race = race.or(granule.operation(operation, (mask, is_write), precedes));
+        }
+        race
+    }
+
     /// The offset of an address of this memory.
     pub(crate) fn offset(&self, at: *const u8) -> Option<usize> {
         let offset = (at as usize).wrapping_sub(self.bytes.first as usize);
@@ -248,6 +278,17 @@ impl Memory {
     }
 }
 
+/// The granules of bytes from an offset on: an offset in each, and a bit for each of its bytes that is meant.
+pub(crate) fn granules(first: usize, bytes: usize) -> impl Iterator<Item = (usize, u32)> {
+    let end = first + bytes;
+    let starts = (first / GRANULE_BYTES..end.div_ceil(GRANULE_BYTES)).map(|at| at * GRANULE_BYTES);
+    let cover = move |start: usize| {
+        let (from, to) = (start.max(first), (start + GRANULE_BYTES).min(end));
+        (from, ((1 << (to - from)) - 1) << (from - start))
+    };
+    starts.map(cover).filter(|&(_, mask)| mask != 0)
+}
+
 /// What an access found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Touched {
@@ -302,6 +343,15 @@ mod tests {
         assert_eq!(memory.used(), 0);
         let again = memory.allocate(100, "c", Place::Device).unwrap();
         assert_ne!(again, at, "freed memory is used again late");
+    }
+
+    #[test]
+    fn granules_cover_the_bytes() {
+        let of = |first, bytes| granules(first, bytes).collect::<Vec<_>>();
+        assert_eq!(of(8, 4), [(8, 0b1111)]);
+        assert_eq!(of(10, 1), [(10, 0b0100)]);
+        assert_eq!(of(6, 7), [(6, 0b1100), (8, 0b1111), (12, 0b0001)]);
+        assert_eq!(of(6, 0), []);
     }
 
     #[test]

@@ -2,9 +2,11 @@
 #![cfg(all(target_arch = "x86_64", unix))]
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use batchmaker_cuda_emulator::{
-    DevicePointer, Fault, KernelLibrary, Launch, Memory, Outcome, Place, Schedule, compile, run,
+    DevicePointer, Fault, History, KernelLibrary, Launch, Memory, Outcome, Place, Schedule,
+    Sequential, compile, run_among,
 };
 
 /// Schedules that a kernel without bugs is run with.
@@ -61,6 +63,18 @@ impl Device {
     }
 
     fn run(&mut self, library: &KernelLibrary, shape: Shape, seed: u64) -> Outcome {
+        static LAUNCHES: AtomicU32 = AtomicU32::new(1);
+        let operation = LAUNCHES.fetch_add(1, Ordering::Relaxed);
+        self.run_among(library, shape, seed, (operation, &Sequential))
+    }
+
+    fn run_among(
+        &mut self,
+        library: &KernelLibrary,
+        shape: Shape,
+        seed: u64,
+        operation: (u32, &dyn History),
+    ) -> Outcome {
         let kernel = &library.kernels()[0];
         let launch = Launch {
             kernel,
@@ -71,7 +85,7 @@ impl Device {
             arguments: std::mem::take(&mut self.arguments),
         };
         // SAFETY: the pointers lead to this memory, which the test alone accesses.
-        unsafe { run(&self.memory, &launch, Schedule::of_seed(seed)) }
+        unsafe { run_among(&self.memory, &launch, Schedule::of_seed(seed), operation) }
     }
 
     fn floats(&self, at: DevicePointer, count: usize) -> Vec<f32> {
@@ -253,6 +267,47 @@ fn is_found(file: &str, define: Option<&str>, case: Case, fault: Fault) {
         others.extend(outcome.reports.iter().map(ToString::to_string));
     }
     panic!("{file} {define:?}: no {fault:?} in {SEEDS_OF_A_BUG} seeds, but {others:#?}");
+}
+
+/// A copy to x, and a launch that reads x: on one stream, or on two without an event between them.
+#[test]
+fn launches_that_nothing_orders_after_copies_are_found() {
+    struct Order {
+        copy_precedes: bool,
+    }
+
+    impl History for Order {
+        fn precedes(&self, _operation: u32) -> bool {
+            self.copy_precedes
+        }
+
+        fn describe(&self, operation: u32) -> String {
+            format!("copy {operation} on another stream")
+        }
+    }
+
+    let library = library("counts.cu", None);
+    for copy_precedes in [true, false] {
+        let mut device = Device::new();
+        let x = device.upload(&numbers(64), "x");
+        device.upload(&[0u32; 2], "bins");
+        device.allocate(128, "bin_of", Place::Device);
+        [64, 2].into_iter().for_each(|of| device.int(of));
+        let (copy, launch) = (1 << 30, (1 << 30) + 1);
+        // SAFETY: nothing runs on the memory.
+        let race = unsafe { device.memory.operate((copy, &Sequential), x, 256, true) };
+        assert_eq!(race, None);
+        let shape = Shape::of([2, 1], [32, 1]);
+        let order = Order { copy_precedes };
+        let outcome = device.run_among(&library, shape, 0, (launch, &order));
+        let reports: Vec<String> = outcome.reports.iter().map(ToString::to_string).collect();
+        assert_eq!(reports.is_empty(), copy_precedes, "{reports:#?}");
+        assert!(
+            reports
+                .iter()
+                .all(|report| report.ends_with("after copy 1073741824 on another stream"))
+        );
+    }
 }
 
 macro_rules! kernels {

@@ -1,4 +1,4 @@
-//! The accesses of four bytes that may race with later ones.
+//! The accesses of four bytes that may race with later ones: those of threads of a launch, and those of whole operations before it.
 
 use super::clock::{Clock, Epoch, Slot};
 
@@ -61,27 +61,80 @@ impl Entry {
     }
 }
 
-/// The accesses of four bytes in a launch. Zeros are a granule without accesses.
+/// An earlier access that a later one races with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Earlier {
+    /// Of another thread of the launch.
+    Thread(Slot, Access),
+    /// Of an operation on the GPU that nothing orders before the launch.
+    Operation(u32),
+}
+
+/// The accesses of four bytes: those of the last operation on them, by thread, and the last operations before it. Zeros are a granule without
+/// accesses.
 #[derive(Default)]
+#[repr(C, align(64))]
 pub(crate) struct Granule {
-    launch: u32,
-    written: u32,
+    /// The operation whose accesses `entries` has: a launch, or a copy, which has none.
+    operation: u32,
+    /// The bytes that it has written and read.
+    written: u8,
+    read: u8,
+    /// The bytes that the operations before it have written and read, as far as they are known.
+    written_before: u8,
+    read_before: u8,
+    /// The last operations that did so.
+    writer: u32,
+    reader: u32,
     entries: [Entry; ACCESSES],
 }
 
 impl Granule {
-    /// Notes an access, and returns an earlier one of the same launch that it races with.
-    pub(super) fn access(
+    /// Notes an access of an operation as a whole. Returns an earlier operation that it races with, where `precedes` says which ones come before.
+    pub(crate) fn operation(
         &mut self,
-        launch: u32,
+        operation: u32,
+        (bytes, is_write): (u32, bool),
+        mut precedes: impl FnMut(u32) -> bool,
+    ) -> Option<u32> {
+        if self.operation != operation {
+            self.end_operation();
+            self.operation = operation;
+        }
+        let bytes = bytes as u8;
+        let race = if self.written_before & bytes != 0 && !precedes(self.writer) {
+            Some(self.writer)
+        } else if is_write && self.read_before & bytes != 0 && !precedes(self.reader) {
+            Some(self.reader)
+        } else {
+            None
+        };
+        self.written |= if is_write { bytes } else { 0 };
+        self.read |= if is_write { 0 } else { bytes };
+        race
+    }
+
+    /// The accesses of the last operation become those of one before.
+    fn end_operation(&mut self) {
+        if self.written != 0 {
+            (self.writer, self.written_before) =
+                (self.operation, self.written | self.written_before);
+            self.read_before &= !self.written;
+        }
+        if self.read & !self.written != 0 {
+            (self.reader, self.read_before) = (self.operation, self.read | self.read_before);
+        }
+        (self.written, self.read) = (0, 0);
+        self.entries = Default::default();
+    }
+
+    /// Notes an access of a thread, and returns an earlier one of the same launch that it races with.
+    pub(super) fn thread(
+        &mut self,
         clock: &Clock,
         access: Access,
         random: impl FnOnce() -> u32,
-    ) -> Option<(Slot, Access)> {
-        if self.launch != launch {
-            *self = Self { launch, ..Self::default() };
-        }
-        self.written |= u32::from(access.is_write);
+    ) -> Option<Earlier> {
         let (mut race, mut place) = (None, None);
         for (at, entry) in self.entries.iter_mut().enumerate() {
             let other = entry.access();
@@ -91,7 +144,7 @@ impl Granule {
             }
             let follows = clock.follows(entry.epoch);
             if !follows && access.conflicts(other) {
-                race = Some((entry.epoch.slot(), other));
+                race = Some(Earlier::Thread(entry.epoch.slot(), other));
             }
             if follows && access.stands_for(other) {
                 *entry = Entry::default();
@@ -109,8 +162,8 @@ impl Granule {
         places.find(|&at| !self.entries[at].access().is_write).unwrap_or(from)
     }
 
-    /// Whether a launch has written some of the bytes.
-    pub(super) fn is_written(&self, launch: u32) -> bool {
-        self.launch == launch && self.written != 0
+    /// Whether an operation has written some of the bytes.
+    pub(super) fn is_written(&self, operation: u32) -> bool {
+        self.operation == operation && self.written != 0
     }
 }

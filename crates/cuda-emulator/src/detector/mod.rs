@@ -9,9 +9,13 @@
 //!   threads. A fence turns the relaxed loads before it into acquires and the relaxed stores after it into releases, in its own scope.
 //! - A store ends what was published before through the same address; an atomic operation that reads and writes adds to it.
 //! - Atomic operations race with other accesses alone.
+//!
+//! Launches and copies are ordered as a whole, by the streams and events of the host ([`History`]): an access races with that of an earlier
+//! operation which does not precede its own.
 
 mod clock;
 mod granule;
+mod history;
 mod published;
 
 use std::collections::HashMap;
@@ -20,7 +24,8 @@ use std::rc::Rc;
 
 use self::clock::{Clock, Known};
 pub(crate) use self::clock::{SLOTS_MAX, Slot};
-pub(crate) use self::granule::{Access, Granule};
+pub(crate) use self::granule::{Access, Earlier, Granule};
+pub use self::history::{History, Sequential};
 use self::published::Published;
 
 /// The threads that an operation publishes to, or learns from.
@@ -49,8 +54,10 @@ pub(crate) enum Effect {
 
 /// The knowledge of a launch's threads.
 pub(crate) struct Detector {
-    /// The launch, which no other launch in the same memory shares.
-    launch: u32,
+    /// The number of the launch among the operations on the GPU.
+    operation: u32,
+    /// The last operation that was found to precede the launch.
+    preceding: u32,
     threads: Vec<Ordering>,
     published: HashMap<usize, Published>,
     nothing: Rc<Known>,
@@ -67,7 +74,7 @@ struct Ordering {
 }
 
 impl Detector {
-    pub(crate) fn new(launch: u32, slots: usize) -> Self {
+    pub(crate) fn new(operation: u32, slots: usize) -> Self {
         let nothing = Rc::new(vec![0; slots]);
         let thread = |slot| Ordering {
             clock: Clock::new(slot, nothing.clone()),
@@ -76,7 +83,7 @@ impl Detector {
             ready: [None, None],
         };
         let threads = (0..slots).map(thread).collect();
-        Self { launch, threads, published: HashMap::new(), nothing }
+        Self { operation, preceding: 0, threads, published: HashMap::new(), nothing }
     }
 
     /// New threads of block `block` take these slots: they know nothing of others.
@@ -93,14 +100,23 @@ impl Detector {
         slot: Slot,
         granule: &mut Granule,
         access: Access,
+        history: &dyn History,
         random: impl FnOnce() -> u32,
-    ) -> Option<(Slot, Access)> {
-        granule.access(self.launch, &self.threads[slot].clock, access, random)
+    ) -> Option<Earlier> {
+        let preceding = &mut self.preceding;
+        let precedes = |operation| {
+            let precedes = operation == *preceding || history.precedes(operation);
+            *preceding = if precedes { operation } else { *preceding };
+            precedes
+        };
+        let earlier = granule.operation(self.operation, (access.bytes, access.is_write), precedes);
+        let of_thread = granule.thread(&self.threads[slot].clock, access, random);
+        of_thread.or(earlier.map(Earlier::Operation))
     }
 
     /// Whether this launch has written the bytes of a granule.
     pub(crate) fn is_written(&self, granule: &Granule) -> bool {
-        granule.is_written(self.launch)
+        granule.is_written(self.operation)
     }
 
     /// Orders all of these threads: what each did before, all know.
@@ -213,7 +229,7 @@ mod tests {
         /// Whether an access of all bytes of the granule races.
         fn races(&mut self, slot: Slot, is_write: bool) -> bool {
             let access = Access { site: 1, bytes: 0b1111, is_write, is_atomic: false };
-            self.0.access(slot, &mut self.1, access, || 0).is_some()
+            self.0.access(slot, &mut self.1, access, &Sequential, || 0).is_some()
         }
 
         fn store(&mut self, slot: Slot, order: Order, scope: Scope) {
@@ -307,26 +323,63 @@ mod tests {
     #[test]
     fn bytes_are_told_apart() {
         let mut launch = Launch::new();
-        let half = |bytes| Access { site: 1, bytes, is_write: true, is_atomic: false };
-        assert!(launch.0.access(0, &mut launch.1, half(0b0011), || 0).is_none());
-        assert!(launch.0.access(2, &mut launch.1, half(0b1100), || 0).is_none());
-        assert!(launch.0.access(3, &mut launch.1, half(0b0110), || 0).is_some());
+        let mut races = |slot, bytes| {
+            let access = Access { site: 1, bytes, is_write: true, is_atomic: false };
+            launch.0.access(slot, &mut launch.1, access, &Sequential, || 0).is_some()
+        };
+        assert!(!races(0, 0b0011));
+        assert!(!races(2, 0b1100));
+        assert!(races(3, 0b0110));
     }
 
     #[test]
     fn atomic_operations_do_not_race_with_each_other() {
         let mut launch = Launch::new();
-        let access = |is_atomic| Access { site: 1, bytes: 15, is_write: true, is_atomic };
-        assert!(launch.0.access(0, &mut launch.1, access(true), || 0).is_none());
-        assert!(launch.0.access(2, &mut launch.1, access(true), || 0).is_none());
-        assert!(launch.0.access(1, &mut launch.1, access(false), || 0).is_some());
+        let mut races = |slot, is_atomic| {
+            let access = Access { site: 1, bytes: 15, is_write: true, is_atomic };
+            launch.0.access(slot, &mut launch.1, access, &Sequential, || 0).is_some()
+        };
+        assert!(!races(0, true));
+        assert!(!races(2, true));
+        assert!(races(1, false));
+    }
+
+    /// A launch that some operations do not precede.
+    struct Not(&'static [u32]);
+
+    impl History for Not {
+        fn precedes(&self, operation: u32) -> bool {
+            !self.0.contains(&operation)
+        }
+
+        fn describe(&self, operation: u32) -> String {
+            format!("operation {operation}")
+        }
     }
 
     #[test]
-    fn accesses_of_an_earlier_launch_are_forgotten() {
-        let mut launch = Launch::new();
-        launch.races(0, true);
-        launch.0.launch = 2;
-        assert!(!launch.races(2, false));
+    fn operations_race_that_do_not_precede_each_other() {
+        let race = |accesses: &[(u32, bool)], bytes, not: &'static [u32]| {
+            let mut granule = Granule::default();
+            let mut race = None;
+            for &(operation, is_write) in accesses {
+                let mut launch = Detector::new(operation, 1);
+                launch.begin(0..1, 0);
+                let access = Access { site: 1, bytes, is_write, is_atomic: false };
+                race = launch.access(0, &mut granule, access, &Not(not), || 0);
+            }
+            race
+        };
+        let (write, read) = (true, false);
+        assert_eq!(race(&[(1, write), (2, read)], 15, &[1]), Some(Earlier::Operation(1)));
+        assert_eq!(race(&[(1, write), (2, read)], 15, &[]), None);
+        assert_eq!(race(&[(1, read), (2, read)], 15, &[1]), None);
+        assert_eq!(race(&[(1, read), (2, write)], 15, &[1]), Some(Earlier::Operation(1)));
+        assert_eq!(race(&[(1, write), (2, write), (3, read)], 15, &[1]), None, "2 followed 1");
+        assert_eq!(
+            race(&[(1, write), (2, read), (3, write)], 15, &[2]),
+            Some(Earlier::Operation(2))
+        );
+        assert_eq!(race(&[(1, write), (1, read)], 15, &[1]), None, "within an operation");
     }
 }

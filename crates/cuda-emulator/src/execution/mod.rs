@@ -9,15 +9,32 @@ mod threads;
 mod warp;
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) use self::calls::CALLS;
 pub use self::launch::{Launch, Outcome, Schedule};
 use self::scheduler::Execution;
-use crate::detector::SLOTS_MAX;
+use crate::detector::{History, SLOTS_MAX, Sequential};
 use crate::memory::Memory;
 use crate::report::{Fault, Report};
 
-/// Runs a launch to its end, or to a fault after which nothing sensible can be run.
+/// Numbers launches that [`run`] runs.
+static LAUNCHES: AtomicU32 = AtomicU32::new(1);
+
+/// Runs a launch to its end, or to a fault after which nothing sensible can be run. It comes after all that happened to the memory.
+///
+/// # Safety
+/// As for [`run_among`].
+///
+/// # Panics
+/// As [`run_among`] does.
+pub unsafe fn run(memory: &Memory, launch: &Launch<'_>, schedule: Schedule) -> Outcome {
+    let operation = LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the caller's promise.
+    unsafe { run_among(memory, launch, schedule, (operation, &Sequential)) }
+}
+
+/// As [`run`], for a launch that is the operation of a number among others on the GPU, after those that precede it.
 ///
 /// # Safety
 /// The library of the kernel is compiled with the emulator's header. Pointers among the arguments lead to `memory`, and nobody else
@@ -25,7 +42,12 @@ use crate::report::{Fault, Report};
 ///
 /// # Panics
 /// If the arguments are not those of the kernel, or a launch runs within a launch.
-pub unsafe fn run(memory: &Memory, launch: &Launch<'_>, schedule: Schedule) -> Outcome {
+pub unsafe fn run_among(
+    memory: &Memory,
+    launch: &Launch<'_>,
+    schedule: Schedule,
+    operation: (u32, &dyn History),
+) -> Outcome {
     let bytes: Vec<usize> = launch.arguments.iter().map(Vec::len).collect();
     assert_eq!(bytes, launch.kernel.parameter_bytes, "the arguments of {}", launch.kernel.name);
     let blocks = launch.grid.iter().map(|&of| of as usize).product::<usize>();
@@ -41,7 +63,8 @@ pub unsafe fn run(memory: &Memory, launch: &Launch<'_>, schedule: Schedule) -> O
     let mut arguments: Vec<Vec<u8>> = launch.arguments.clone();
     let mut pointers: Vec<*mut c_void> =
         arguments.iter_mut().map(|bytes| bytes.as_mut_ptr().cast()).collect();
-    let mut execution = Execution::new(memory, launch, resident, pointers.as_mut_ptr(), schedule);
+    let pointers = pointers.as_mut_ptr();
+    let mut execution = Execution::new(memory, launch, resident, pointers, operation, schedule);
     // SAFETY: the caller's promise.
     unsafe { execution.run() };
     execution.outcome()

@@ -8,7 +8,6 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::fiber::{self, Stack};
@@ -17,8 +16,8 @@ use super::random::Random;
 use super::threads::{Barrier, Block, Load, Site, State, Thread, position};
 use super::warp::{self, Instruction, LANES, Operation};
 use crate::abi::Dim3;
-use crate::detector::{Access, Detector, Scope, Slot};
-use crate::memory::{DevicePointer, GRANULE_BYTES, Memory, Place};
+use crate::detector::{Access, Detector, Earlier, History, Scope, Slot};
+use crate::memory::{DevicePointer, GRANULE_BYTES, Memory, Place, granules};
 use crate::report::{Fault, Report};
 
 /// Reports after which a launch ends.
@@ -44,14 +43,12 @@ thread_local! {
     static CURRENT: Cell<*mut Execution<'static>> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Numbers launches, so that accesses of earlier ones are told apart.
-static LAUNCHES: AtomicU32 = AtomicU32::new(1);
-
 /// A launch that runs.
 pub(super) struct Execution<'a> {
     pub(super) memory: &'a Memory,
     pub(super) launch: &'a Launch<'a>,
     pub(super) detector: Detector,
+    history: &'a dyn History,
     arguments: *mut *mut c_void,
     pub(super) threads: Vec<Thread>,
     blocks: Vec<Block>,
@@ -84,6 +81,7 @@ impl<'a> Execution<'a> {
         launch: &'a Launch<'a>,
         resident: usize,
         arguments: *mut *mut c_void,
+        (operation, history): (u32, &'a dyn History),
         schedule: Schedule,
     ) -> Self {
         let of_block = launch.block.iter().map(|&of| of as usize).product::<usize>();
@@ -116,7 +114,8 @@ impl<'a> Execution<'a> {
         Self {
             memory,
             launch,
-            detector: Detector::new(LAUNCHES.fetch_add(1, Ordering::Relaxed), slots),
+            detector: Detector::new(operation, slots),
+            history,
             arguments,
             threads: (0..slots).map(thread).collect(),
             blocks: (0..resident).map(|_| block()).collect(),
@@ -383,27 +382,29 @@ impl<'a> Execution<'a> {
             let detail = self.sentence(kind, bytes, at, self.current, code);
             self.report(Fault::UninitialisedRead, (code, 0), || detail);
         }
-        let end = offset + bytes;
-        let mut from = offset;
-        while from < end {
-            let to = end.min((from / GRANULE_BYTES + 1) * GRANULE_BYTES);
-            let mask = ((1u32 << (to - from)) - 1) << (from % GRANULE_BYTES);
+        for (from, mask) in granules(offset, bytes) {
             let access = Access { site: code, bytes: mask, is_write, is_atomic };
             let random = &mut self.random;
             // SAFETY: the offset lies within the memory, whose granules the launch has for itself.
             let granule = unsafe { &mut *self.memory.granule(from) };
-            let race = self.detector.access(self.current, granule, access, || random.bits());
-            if let Some((other, earlier)) = race {
-                let earlier_kind = if earlier.is_write { "write" } else { "read" };
+            let history = self.history;
+            let race =
+                self.detector.access(self.current, granule, access, history, || random.bits());
+            if let Some(earlier) = race {
                 let now = self.sentence(kind, bytes, at, self.current, code);
-                let before = self.who(other);
-                let line = self.launch.kernel.line(earlier.site);
-                self.report(Fault::DataRace, (code, earlier.site), || {
-                    format!("nothing orders a {now} after the {earlier_kind} by {before} at {line}")
+                let (before, site) = match earlier {
+                    Earlier::Operation(operation) => (history.describe(operation), operation),
+                    Earlier::Thread(other, earlier) => {
+                        let kind = if earlier.is_write { "write" } else { "read" };
+                        let (who, line) = (self.who(other), self.launch.kernel.line(earlier.site));
+                        (format!("the {kind} by {who} at {line}"), earlier.site)
+                    }
+                };
+                self.report(Fault::DataRace, (code, site), || {
+                    format!("nothing orders a {now} after {before}")
                 });
                 break;
             }
-            from = to;
         }
         true
     }
