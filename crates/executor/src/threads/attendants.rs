@@ -34,6 +34,14 @@ pub(super) struct Attendants {
     keep_off: KeepOff,
     own: Threads,
     helpers: Threads,
+    /// The number of times that the worker took its own cores.
+    takes: AtomicUsize,
+    /// The number of times that those who stay awake between runs were told to leave.
+    dismissals: AtomicUsize,
+    /// [`Self::reasons_to_leave`] when the last run ended.
+    reasons_at_end: AtomicUsize,
+    /// The time for which threads stay awake after a run.
+    pub(super) stays_for: Duration,
 }
 
 /// The threads of one pool that attend to the runs of one worker.
@@ -64,7 +72,34 @@ impl Threads {
 impl Attendants {
     pub(super) fn new(count: usize, cores: Arc<SharedCores>, keep_off: KeepOff) -> Self {
         let (own, helpers) = (Threads::new(Arc::default()), Threads::new(cores.waking.clone()));
-        Self { runs: AtomicUsize::new(0), count, cores, keep_off, own, helpers }
+        Self {
+            runs: AtomicUsize::new(0),
+            count,
+            cores,
+            keep_off,
+            own,
+            helpers,
+            takes: AtomicUsize::new(0),
+            dismissals: AtomicUsize::new(0),
+            reasons_at_end: AtomicUsize::new(0),
+            stays_for: STAYS_FOR,
+        }
+    }
+
+    /// Notes that the worker takes its own cores, before it does.
+    pub(super) fn note_take(&self) {
+        self.takes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Has the threads that stay awake between runs leave.
+    pub(super) fn dismiss(&self) {
+        self.dismissals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A number that changes when another worker takes its cores, or threads are to leave.
+    fn reasons_to_leave(&self) -> usize {
+        let of_others = self.cores.takes().wrapping_sub(self.takes.load(Ordering::Relaxed));
+        of_others.wrapping_add(self.dismissals.load(Ordering::Relaxed))
     }
 
     /// The threads that attend and look for parts, of the own pool and helpers.
@@ -122,17 +157,22 @@ impl Attendants {
         }
     }
 
-    /// Runs parts that wait in the pool of this thread until no run has followed the last one for a while, or the core is not free any more, as
-    /// `is_free` says. Meanwhile the thread is one of `threads`.
+    /// Runs parts that wait in the pool of this thread until no run has followed the last one for a while, another worker has taken its cores
+    /// since, or the core is not free any more, as `is_free` says. Meanwhile the thread is one of `threads`.
     fn attend(&self, threads: &Threads, is_free: &dyn Fn() -> bool) {
         let _present = Present::begin(&threads.present);
         let (mut looks, mut refusals) = (0, 0u32);
         let mut ended: Option<Instant> = None;
         while is_free() {
-            if self.runs.load(Ordering::Relaxed) > 0 {
+            if self.runs.load(Ordering::Acquire) > 0 {
                 ended = None;
-            } else if ended.get_or_insert_with(Instant::now).elapsed() > STAYS_FOR {
-                break;
+            } else {
+                let ended = ended.get_or_insert_with(Instant::now);
+                let is_to_leave =
+                    self.reasons_to_leave() != self.reasons_at_end.load(Ordering::Relaxed);
+                if is_to_leave || ended.elapsed() > self.stays_for {
+                    break;
+                }
             }
             let is_waking = threads.waking.load(Ordering::Relaxed) > 0;
             refusals = if is_waking { refusals.saturating_add(1) } else { 0 };
@@ -160,7 +200,9 @@ impl<'a> Run<'a> {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        self.attendants.runs.fetch_sub(1, Ordering::Relaxed);
+        let reasons = self.attendants.reasons_to_leave();
+        self.attendants.reasons_at_end.store(reasons, Ordering::Relaxed);
+        self.attendants.runs.fetch_sub(1, Ordering::Release);
     }
 }
 

@@ -71,12 +71,14 @@ impl ExecutorThreads {
 
     /// Uses the worker's own cores, until the result is dropped: nobody is to borrow them.
     pub fn in_use(&self) -> InUse<'_> {
+        self.attendants.note_take();
         self.cores.take(self.count)
     }
 
     /// Takes the cores of all other workers, if there are some and all are idle, or will be within `patience`.
     pub(crate) fn borrow_all(&self, patience: Duration) -> Option<Borrowed<'_>> {
         let others = self.cores.helpers.as_ref()?.current_num_threads();
+        self.attendants.dismiss();
         let start = Instant::now();
         loop {
             let borrowed = self.cores.borrow(others);
@@ -315,6 +317,34 @@ mod tests {
             assert!(one.borrow_all(Duration::from_secs(60)).is_some());
         });
         assert!(one.borrow_all(Duration::ZERO).is_some(), "they were given back");
+    }
+
+    #[test]
+    fn threads_stay_awake_between_runs_until_another_worker_has_work() {
+        let cores = Arc::new(SharedCores::new(2, 1));
+        let [mut one, two] = [0, 1].map(|_| ExecutorThreads::of_worker(1, cores.clone()));
+        let mut attendants = Attendants::new(1, cores.clone(), Arc::new(|| ()));
+        attendants.stays_for = Duration::from_secs(600);
+        one.attendants = Arc::new(attendants);
+        let wait_for_awake = |helpers: usize| {
+            while one.attendants.awake() != [0, helpers] {
+                std::thread::yield_now();
+            }
+        };
+        let run = || {
+            let _in_use = one.in_use();
+            one.pool().run(|| one.attended(2, || wait_for_awake(1)));
+        };
+        run();
+        run();
+        assert_eq!(one.attendants.awake(), [0, 1], "between runs");
+        let in_use = two.in_use();
+        wait_for_awake(0);
+        drop(in_use);
+        run();
+        let _in_use = one.in_use();
+        assert!(one.borrow_all(Duration::from_secs(60)).is_some(), "it was told to leave");
+        assert_eq!(one.attendants.awake(), [0, 0]);
     }
 
     #[test]
