@@ -24,7 +24,7 @@ enum emulated_atomic : uint32_t {
   EMULATED_COMPARE_AND_SWAP
 };
 enum emulated_warp : uint32_t {
-  EMULATED_SHUFFLE, EMULATED_SHUFFLE_UP, EMULATED_SHUFFLE_DOWN, EMULATED_SHUFFLE_XOR, EMULATED_BALLOT, EMULATED_SYNC_WARP
+  EMULATED_SHUFFLE, EMULATED_SHUFFLE_UP, EMULATED_SHUFFLE_DOWN, EMULATED_SHUFFLE_XOR, EMULATED_BALLOT, EMULATED_SYNC_WARP, EMULATED_ALL, EMULATED_ANY
 };
 
 // What the emulator does for a kernel; the layout is that of `Calls` in src/library.rs.
@@ -113,8 +113,12 @@ static EMULATED_NOT_SEEN void __syncwarp(uint32_t mask = 0xffffffffu) { calls->w
 static EMULATED_NOT_SEEN uint32_t __ballot_sync(uint32_t mask, int predicate) {
   return calls->warp(EMULATED_BALLOT, mask, predicate != 0, 0, 32, EMULATED_HERE);
 }
-static inline int __any_sync(uint32_t mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-static inline int __all_sync(uint32_t mask, int predicate) { return __ballot_sync(mask, predicate) == mask; }
+static EMULATED_NOT_SEEN int __any_sync(uint32_t mask, int predicate) {
+  return calls->warp(EMULATED_ANY, mask, predicate != 0, 0, 32, EMULATED_HERE);
+}
+static EMULATED_NOT_SEEN int __all_sync(uint32_t mask, int predicate) {
+  return calls->warp(EMULATED_ALL, mask, predicate != 0, 0, 32, EMULATED_HERE);
+}
 
 static EMULATED_NOT_SEEN uint32_t emulated_shuffle(emulated_warp how, uint32_t mask, uint32_t value, uint32_t argument, int width) {
   return calls->warp(how, mask, value, argument, (uint32_t)width, EMULATED_HERE);
@@ -153,12 +157,12 @@ static EMULATED_NOT_SEEN T emulated_atomically(emulated_atomic operation, emulat
   uint64_t bits = 0, other = 0;
   std::memcpy(&bits, &value, sizeof(T));
   std::memcpy(&other, &compared, sizeof(T));
-  // Sums, greatest and least values are those of unsigned numbers, and of one kind of floating-point numbers.
   static_assert(std::is_unsigned<T>::value || std::is_same<T, float>::value, "unsigned numbers and float only");
   bits = calls->atomic(operation, order, scope, (void*)at, sizeof(T), bits, other, EMULATED_HERE);
   std::memcpy(&value, &bits, sizeof(T));
   return value;
 }
+template <class T> static constexpr emulated_atomic emulated_sum = std::is_same<T, float>::value ? EMULATED_ADD_F32 : EMULATED_ADD;
 #define EMULATED_PTX(SCOPE, WORD)                                                                                              \
   template <class T> static inline __attribute__((always_inline)) T ld_relaxed_##WORD(const T* at) {                           \
     return emulated_atomically(EMULATED_LOAD, EMULATED_RELAXED, SCOPE, at, T(), T());                                          \
@@ -173,13 +177,13 @@ static EMULATED_NOT_SEEN T emulated_atomically(emulated_atomic operation, emulat
     emulated_atomically(EMULATED_STORE, EMULATED_RELEASE, SCOPE, at, value, T());                                              \
   }                                                                                                                            \
   template <class T> static inline __attribute__((always_inline)) void red_relaxed_##WORD##_add(T* at, T value) {              \
-    emulated_atomically(EMULATED_ADD, EMULATED_RELAXED, SCOPE, at, value, T());                                                \
+    emulated_atomically(emulated_sum<T>, EMULATED_RELAXED, SCOPE, at, value, T());                                                \
   }                                                                                                                            \
   template <class T> static inline __attribute__((always_inline)) void red_release_##WORD##_add(T* at, T value) {              \
-    emulated_atomically(EMULATED_ADD, EMULATED_RELEASE, SCOPE, at, value, T());                                                \
+    emulated_atomically(emulated_sum<T>, EMULATED_RELEASE, SCOPE, at, value, T());                                                \
   }                                                                                                                            \
   template <class T> static inline __attribute__((always_inline)) T atom_acq_rel_##WORD##_add(T* at, T value) {                \
-    return emulated_atomically(EMULATED_ADD, EMULATED_ACQ_REL, SCOPE, at, value, T());                                         \
+    return emulated_atomically(emulated_sum<T>, EMULATED_ACQ_REL, SCOPE, at, value, T());                                         \
   }
 EMULATED_PTX(EMULATED_BLOCK, cta)
 EMULATED_PTX(EMULATED_GPU, gpu)
@@ -187,6 +191,7 @@ EMULATED_PTX(EMULATED_SYSTEM, sys)
 
 #define EMULATED_CUDA_ATOMIC(NAME, OPERATION)                                                       \
   template <class T> static inline __attribute__((always_inline)) T NAME(T* at, T value) {          \
+    static_assert(OPERATION <= EMULATED_ADD || std::is_unsigned<T>::value, "unsigned numbers only"); \
     return emulated_atomically(OPERATION, EMULATED_RELAXED, EMULATED_GPU, at, value, T());          \
   }
 static inline __attribute__((always_inline)) float atomicAdd(float* at, float value) {

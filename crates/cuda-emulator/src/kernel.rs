@@ -1,9 +1,10 @@
 //! A kernel: its code as g++ compiled it.
 
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use libloading::Library;
 
@@ -25,6 +26,21 @@ pub(crate) struct Loaded {
     /// The address at which it is.
     pub(crate) base: usize,
     pub(crate) _library: Library,
+    /// The lines of sites that were looked up.
+    pub(crate) lines: Mutex<HashMap<u32, String>>,
+}
+
+impl Loaded {
+    /// Whether an address is one of the library's own code or data.
+    fn has(&self, at: *const u8) -> bool {
+        let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: the function writes the structure, which is valid when it is zeros, and reads nothing at the address.
+        let info = unsafe {
+            libc::dladdr(at.cast(), info.as_mut_ptr());
+            info.assume_init()
+        };
+        info.dli_fbase as usize == self.base
+    }
 }
 
 impl Kernel {
@@ -37,6 +53,11 @@ impl Kernel {
         unsafe { (self.call)(arguments) }
     }
 
+    /// Whether an address is one of the library's own code or data.
+    pub(crate) fn has(&self, at: *const u8) -> bool {
+        self.library.has(at)
+    }
+
     /// The offset of an address of code in the library.
     pub(crate) fn site(&self, address: *const c_void) -> u32 {
         (address as usize - self.library.base) as u32
@@ -44,6 +65,17 @@ impl Kernel {
 
     /// The line of source of a site, if `addr2line` finds it: of the kernel's own file, not of the header that it includes.
     pub(crate) fn line(&self, site: u32) -> String {
+        let lines = &self.library.lines;
+        let known = lines.lock().unwrap_or_else(PoisonError::into_inner).get(&site).cloned();
+        known.unwrap_or_else(|| {
+            let line = self.find_line(site);
+            let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+            lines.insert(site, line.clone());
+            line
+        })
+    }
+
+    fn find_line(&self, site: u32) -> String {
         // A site is a return address: the instruction after the call.
         let offset = format!("{:#x}", site.saturating_sub(1));
         let mut command = Command::new("addr2line");

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_void};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use libloading::Library;
 
@@ -44,7 +44,12 @@ impl KernelLibrary {
             return Err(failed("it registers no kernels".to_owned()));
         }
         let base = base_of(attach as *const c_void);
-        let library = Arc::new(Loaded { path: path.to_owned(), base, _library: library });
+        let library = Arc::new(Loaded {
+            path: path.to_owned(),
+            base,
+            _library: library,
+            lines: Mutex::default(),
+        });
         // SAFETY: the library has so many kernels, at this place.
         let raw = unsafe { std::slice::from_raw_parts(first, count) };
         let kernel = |raw: &RawKernel| {

@@ -72,7 +72,7 @@ impl Memory {
     /// A memory of at most `bytes_max` bytes in all allocations, 1 GiB at most.
     ///
     /// # Panics
-    /// If this machine does not give addresses for 18 GiB.
+    /// If this machine does not give addresses for 34 GiB.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             bytes: Mapping::new(SPAN),
@@ -279,12 +279,12 @@ impl Memory {
 }
 
 /// The granules of bytes from an offset on: an offset in each, and a bit for each of its bytes that is meant.
-pub(crate) fn granules(first: usize, bytes: usize) -> impl Iterator<Item = (usize, u32)> {
+pub(crate) fn granules(first: usize, bytes: usize) -> impl Iterator<Item = (usize, u8)> {
     let end = first + bytes;
     let starts = (first / GRANULE_BYTES..end.div_ceil(GRANULE_BYTES)).map(|at| at * GRANULE_BYTES);
     let cover = move |start: usize| {
         let (from, to) = (start.max(first), (start + GRANULE_BYTES).min(end));
-        (from, ((1 << (to - from)) - 1) << (from - start))
+        (from, ((1u8 << (to - from)) - 1) << (from - start))
     };
     starts.map(cover).filter(|&(_, mask)| mask != 0)
 }

@@ -5,25 +5,27 @@ use std::fmt;
 /// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// Two accesses of the same bytes, at least one of them a write and at least one not atomic, that nothing orders.
+    /// Two accesses of the same bytes, at least one of them a write, that nothing orders; unless both are atomic, and the scope of each includes the
+    /// other's thread.
     DataRace,
     /// An access of bytes that belong to no allocation.
     OutOfBounds,
     /// A read of bytes that nobody has written.
     UninitialisedRead,
-    /// A read through the read-only cache of bytes that the same launch writes.
+    /// A read through the read-only cache of bytes that the same launch writes, before or after.
     ReadOnlyWritten,
     /// Threads of a block that wait at different barriers.
     DivergentBarrier,
-    /// A warp instruction whose mask lacks its own thread, or differs from that of a thread in it.
+    /// A warp instruction whose mask lacks its own thread, or threads that wait for each other with different masks.
     WarpMask,
     /// A shuffle that reads from a thread that does not take part.
     ShuffleSource,
-    /// An atomic operation on memory of the host which publishes to the GPU's threads alone.
+    /// An atomic operation on memory of the host whose scope is not the system's, or a store there that publishes nothing to the host: neither does it
+    /// release, nor was the last fence before it one of the system's scope.
     HostScope,
     /// Threads that wait for what no thread will do.
     Deadlock,
-    /// More threads or more steps of a thread than the emulator counts.
+    /// More threads than the emulator runs, or a launch that does not end.
     Limit,
 }
 

@@ -1,8 +1,10 @@
 //! Bugs that were planted in kernels are found; kernels without them run without a report, and right. Takes g++.
 #![cfg(all(target_arch = "x86_64", unix))]
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use batchmaker_cuda_emulator::{
     DevicePointer, Fault, History, KernelLibrary, Launch, Memory, Outcome, Place, Schedule,
@@ -21,14 +23,20 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// The library of a file of `tests/kernels`, compiled with a define.
-fn library(file: &str, define: Option<&str>) -> KernelLibrary {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels").join(file);
+/// The library of a file of `tests/kernels`, compiled with a define, once for all tests.
+fn library(file: &str, define: Option<&str>) -> Arc<KernelLibrary> {
+    type Libraries = Mutex<HashMap<String, Arc<OnceLock<Arc<KernelLibrary>>>>>;
+    static LIBRARIES: LazyLock<Libraries> = LazyLock::new(Mutex::default);
     let name = format!("{file}.{}.so", define.unwrap_or("right"));
-    let to = folder().join(name);
-    let defines: Vec<&str> = define.into_iter().collect();
-    compile(&source, &defines, &to).unwrap();
-    KernelLibrary::load(&to).unwrap()
+    let of = LIBRARIES.lock().unwrap().entry(name.clone()).or_default().clone();
+    let compiled = of.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels").join(file);
+        let defines: Vec<&str> = define.into_iter().collect();
+        let to = folder().join(name);
+        compile(&source, &defines, &to).unwrap();
+        Arc::new(KernelLibrary::load(&to).unwrap())
+    });
+    compiled.clone()
 }
 
 /// The emulated GPU of a launch, and its arguments.
@@ -336,10 +344,12 @@ macro_rules! bugs {
 kernels! {
     tiled_product: "tiled_product.cu", tiled_product;
     warp_sums: "warp_sums.cu", warp_sums;
+    masks_of_halves: "warp_sums.cu" + "HALVES", warp_sums;
     grid_barrier_of_release_and_acquire: "grid_steps.cu", grid_steps;
     grid_barrier_of_fences: "grid_steps.cu" + "FENCES", grid_steps;
     grid_barrier_of_volatile_loads: "grid_steps.cu" + "VOLATILE", grid_steps;
     ring: "ring.cu", ring;
+    ring_with_a_fence_for_the_host: "ring.cu" + "FENCE_FOR_HOST", ring;
     counts: "counts.cu", counts;
 }
 
@@ -377,6 +387,10 @@ bugs! {
     one_acquires_for_all: "ring.cu" + "BUG_ONE_ACQUIRES_FOR_ALL", ring, DataRace;
     scope_of_gpu_for_host: "ring.cu" + "BUG_SCOPE_OF_GPU_FOR_HOST", ring, HostScope;
     unset_counter: "ring.cu", unset_counter, UninitialisedRead;
+    fence_of_gpu_for_host: "ring.cu" + "BUG_FENCE_OF_GPU_FOR_HOST", ring, HostScope;
+    atomics_of_a_block: "counts.cu" + "BUG_SCOPE_OF_BLOCK", counts, DataRace;
+    wild_pointer: "counts.cu" + "BUG_WILD_POINTER", counts, OutOfBounds;
+    wild_index: "tiled_product.cu" + "BUG_WILD_INDEX", tiled_product, OutOfBounds;
     not_atomic: "counts.cu" + "BUG_NOT_ATOMIC", counts, DataRace;
     writes_the_neighbour: "counts.cu" + "BUG_WRITES_THE_NEIGHBOUR", counts, DataRace;
 }

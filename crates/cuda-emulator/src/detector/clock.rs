@@ -1,64 +1,64 @@
-//! Vector clocks of threads. Threads that met at a barrier share what they know, so that a barrier costs as much as it has threads.
+//! Vector clocks of threads.
+//!
+//! A clock has a period for each thread of the launch, block by block. Blocks share what they know of each other: threads that met at a
+//! barrier have the same clock but for their own period, so that a barrier costs as much as its block has threads.
 
 use std::rc::Rc;
 
-/// The place of a thread among those that are resident. Another thread has it when its block is over.
-pub(crate) type Slot = usize;
+/// A thread of a launch: its block's number, times the threads of a block, and its number in the block.
+pub(crate) type ThreadNumber = usize;
 
-/// Slots that clocks tell apart.
-pub(crate) const SLOTS_MAX: usize = 1 << SLOT_BITS;
+/// For each block, the last period of each of its threads that is known to be over; none where nothing of the block is known.
+#[derive(Clone, Debug)]
+pub(super) struct Known(Vec<Option<Rc<Vec<u32>>>>);
 
-/// For each slot, the last of its periods that is known to be over.
-pub(super) type Known = Vec<u32>;
+impl Known {
+    pub(super) fn nothing(blocks: usize) -> Self {
+        Self(vec![None; blocks])
+    }
 
-/// Bits of an [`Epoch`] that hold a slot; the others hold a period.
-const SLOT_BITS: u32 = 12;
+    fn period(&self, thread: ThreadNumber, of_block: usize) -> u32 {
+        self.0[thread / of_block].as_ref().map_or(0, |block| block[thread % of_block])
+    }
 
-const PERIOD_BITS: u32 = u32::BITS - SLOT_BITS;
+    pub(super) fn set(&mut self, thread: ThreadNumber, of_block: usize, period: u32) {
+        let block = self.0[thread / of_block].get_or_insert_with(|| Rc::new(vec![0; of_block]));
+        Rc::make_mut(block)[thread % of_block] = period;
+    }
+}
 
-/// A slot and one of its periods.
+/// A thread and one of its periods, from 1 on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Epoch(u32);
-
-impl Epoch {
-    pub(super) fn slot(self) -> Slot {
-        (self.0 >> PERIOD_BITS) as Slot
-    }
-
-    fn period(self) -> u32 {
-        self.0 & ((1 << PERIOD_BITS) - 1)
-    }
+pub(super) struct Epoch {
+    pub(super) thread: u32,
+    period: u32,
 }
 
 /// What a thread knows of the others.
 pub(super) struct Clock {
-    slot: Slot,
-    /// The first period of the thread that has the slot now.
-    first: u32,
+    thread: ThreadNumber,
+    of_block: usize,
     period: u32,
     known: Rc<Known>,
 }
 
 impl Clock {
-    pub(super) fn new(slot: Slot, known: Rc<Known>) -> Self {
-        Self { slot, first: 1, period: 1, known }
+    pub(super) fn new(thread: ThreadNumber, of_block: usize, known: Rc<Known>) -> Self {
+        Self { thread, of_block, period: 1, known }
     }
 
-    /// A new thread takes the slot.
-    pub(super) fn begin(&mut self, known: Rc<Known>) {
-        self.period += 1;
-        self.first = self.period;
-        self.known = known;
+    pub(super) fn thread(&self) -> ThreadNumber {
+        self.thread
     }
 
     pub(super) fn epoch(&self) -> Epoch {
-        Epoch((self.slot as u32) << PERIOD_BITS | self.period)
+        Epoch { thread: self.thread as u32, period: self.period }
     }
 
     /// Whether what happened in an epoch comes before what the thread does now.
     pub(super) fn follows(&self, epoch: Epoch) -> bool {
-        let is_own = epoch.slot() == self.slot && epoch.period() >= self.first;
-        is_own || self.known[epoch.slot()] >= epoch.period()
+        let thread = epoch.thread as usize;
+        thread == self.thread || self.known.period(thread, self.of_block) >= epoch.period
     }
 
     pub(super) fn known(&self) -> &Rc<Known> {
@@ -82,16 +82,12 @@ impl Clock {
     /// What the thread knows, its own period included.
     pub(super) fn all(&self) -> Rc<Known> {
         let mut all = self.known.clone();
-        Rc::make_mut(&mut all)[self.slot] = self.period;
+        Rc::make_mut(&mut all).set(self.thread, self.of_block, self.period);
         all
     }
 
     pub(super) fn end_period(&mut self) {
         self.period += 1;
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.period >= (1 << PERIOD_BITS) - 2
     }
 }
 
@@ -100,7 +96,15 @@ pub(super) fn join(to: &mut Rc<Known>, from: &Rc<Known>) {
     if Rc::ptr_eq(to, from) {
         return;
     }
-    for (to, &from) in Rc::make_mut(to).iter_mut().zip(from.iter()) {
-        *to = from.max(*to);
+    for (to, from) in Rc::make_mut(to).0.iter_mut().zip(&from.0) {
+        match (to, from) {
+            (_, None) => {}
+            (to @ None, Some(from)) => *to = Some(from.clone()),
+            (Some(to), Some(from)) if Rc::ptr_eq(to, from) => {}
+            (Some(to), Some(from)) => {
+                let periods = Rc::make_mut(to).iter_mut().zip(from.iter());
+                periods.for_each(|(to, &from)| *to = from.max(*to));
+            }
+        }
     }
 }

@@ -1,39 +1,47 @@
 //! The accesses of four bytes that may race with later ones: those of threads of a launch, and those of whole operations before it.
 
-use super::clock::{Clock, Epoch, Slot};
+use super::Scope;
+use super::clock::{Clock, Epoch, ThreadNumber};
 
 /// Accesses that a granule holds. Where more threads read the same bytes, one of them is forgotten at random.
 const ACCESSES: usize = 6;
 
-const WRITE: u32 = 1 << 31;
-const ATOMIC: u32 = 1 << 30;
-const SITE_BITS: u32 = 26;
+const WRITE: u8 = 1 << 4;
+const SCOPE_BITS: u32 = 5;
 
 /// An access of some of the four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
-    /// The place in the code: an offset in the kernel's library, below 64 MiB.
+    /// The place in the code: an offset in the kernel's library.
     pub(crate) site: u32,
     /// A bit for each of the four bytes.
-    pub(crate) bytes: u32,
+    pub(crate) bytes: u8,
     pub(crate) is_write: bool,
-    pub(crate) is_atomic: bool,
+    /// The scope of an atomic operation.
+    pub(crate) scope: Option<Scope>,
 }
 
 impl Access {
-    fn conflicts(self, other: Self) -> bool {
-        self.bytes & other.bytes != 0
-            && (self.is_write || other.is_write)
-            && !(self.is_atomic && other.is_atomic)
+    /// Whether two accesses, of threads of the same block or not, must be ordered. Atomic operations on the same bytes need no order if the
+    /// scope of each includes the other's thread.
+    fn conflicts(self, other: Self, is_same_block: bool) -> bool {
+        let includes =
+            |scope: Option<Scope>| scope.is_some_and(|scope| is_same_block || scope >= Scope::Gpu);
+        let is_strong = includes(self.scope) && includes(other.scope) && self.bytes == other.bytes;
+        self.bytes & other.bytes != 0 && (self.is_write || other.is_write) && !is_strong
     }
 
     /// Whether each access that conflicts with `other`, an earlier one which this access follows, conflicts with this one too.
-    fn stands_for(self, other: Self) -> bool {
+    fn stands_for(self, other: Self, is_same_block: bool) -> bool {
+        let is_as_weak = match (self.scope, other.scope) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(own), Some(of_other)) => {
+                own == of_other && (is_same_block || own >= Scope::Gpu) && self.bytes == other.bytes
+            }
+        };
         let covers = other.bytes & !self.bytes == 0;
-        let is_weaker = other.is_atomic && !self.is_atomic;
-        covers
-            && (self.is_write || !other.is_write)
-            && (self.is_atomic == other.is_atomic || is_weaker)
+        covers && (self.is_write || !other.is_write) && is_as_weak
     }
 }
 
@@ -41,23 +49,33 @@ impl Access {
 #[derive(Clone, Copy, Default)]
 struct Entry {
     epoch: Epoch,
-    access: u32,
+    site: u32,
+    /// The bytes, whether they are written, and the scope and 1 of an atomic operation.
+    kind: u8,
 }
 
 impl Entry {
     fn new(epoch: Epoch, access: Access) -> Self {
-        let Access { site, bytes, is_write, is_atomic } = access;
-        let kind = if is_write { WRITE } else { 0 } | if is_atomic { ATOMIC } else { 0 };
-        Self { epoch, access: kind | bytes << SITE_BITS | site & ((1 << SITE_BITS) - 1) }
+        let Access { site, bytes, is_write, scope } = access;
+        let scope = match scope {
+            None => 0,
+            Some(Scope::Block) => 1,
+            Some(Scope::Gpu) => 2,
+            Some(Scope::System) => 3,
+        };
+        let kind = bytes | if is_write { WRITE } else { 0 } | scope << SCOPE_BITS;
+        Self { epoch, site, kind }
     }
 
     fn access(self) -> Access {
-        Access {
-            site: self.access & ((1 << SITE_BITS) - 1),
-            bytes: self.access >> SITE_BITS & 0b1111,
-            is_write: self.access & WRITE != 0,
-            is_atomic: self.access & ATOMIC != 0,
-        }
+        let scope = match self.kind >> SCOPE_BITS {
+            0 => None,
+            1 => Some(Scope::Block),
+            2 => Some(Scope::Gpu),
+            _ => Some(Scope::System),
+        };
+        let is_write = self.kind & WRITE != 0;
+        Access { site: self.site, bytes: self.kind & 0b1111, is_write, scope }
     }
 }
 
@@ -65,7 +83,7 @@ impl Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Earlier {
     /// Of another thread of the launch.
-    Thread(Slot, Access),
+    Thread(ThreadNumber, Access),
     /// Of an operation on the GPU that nothing orders before the launch.
     Operation(u32),
 }
@@ -77,9 +95,10 @@ pub(crate) enum Earlier {
 pub(crate) struct Granule {
     /// The operation whose accesses `entries` has: a launch, or a copy, which has none.
     operation: u32,
-    /// The bytes that it has written and read.
+    /// The bytes that it has written and read, and those that it has read through the read-only cache.
     written: u8,
     read: u8,
+    read_only: u8,
     /// The bytes that the operations before it have written and read, as far as they are known.
     written_before: u8,
     read_before: u8,
@@ -94,14 +113,13 @@ impl Granule {
     pub(crate) fn operation(
         &mut self,
         operation: u32,
-        (bytes, is_write): (u32, bool),
+        (bytes, is_write): (u8, bool),
         mut precedes: impl FnMut(u32) -> bool,
     ) -> Option<u32> {
         if self.operation != operation {
             self.end_operation();
             self.operation = operation;
         }
-        let bytes = bytes as u8;
         let race = if self.written_before & bytes != 0 && !precedes(self.writer) {
             Some(self.writer)
         } else if is_write && self.read_before & bytes != 0 && !precedes(self.reader) {
@@ -124,17 +142,18 @@ impl Granule {
         if self.read & !self.written != 0 {
             (self.reader, self.read_before) = (self.operation, self.read | self.read_before);
         }
-        (self.written, self.read) = (0, 0);
+        (self.written, self.read, self.read_only) = (0, 0, 0);
         self.entries = Default::default();
     }
 
     /// Notes an access of a thread, and returns an earlier one of the same launch that it races with.
     pub(super) fn thread(
         &mut self,
-        clock: &Clock,
+        (clock, of_block): (&Clock, usize),
         access: Access,
         random: impl FnOnce() -> u32,
     ) -> Option<Earlier> {
+        let block = clock.thread() / of_block;
         let (mut race, mut place) = (None, None);
         for (at, entry) in self.entries.iter_mut().enumerate() {
             let other = entry.access();
@@ -142,11 +161,12 @@ impl Granule {
                 place = place.or(Some(at));
                 continue;
             }
-            let follows = clock.follows(entry.epoch);
-            if !follows && access.conflicts(other) {
-                race = Some(Earlier::Thread(entry.epoch.slot(), other));
+            let thread = entry.epoch.thread as ThreadNumber;
+            let (follows, is_same_block) = (clock.follows(entry.epoch), thread / of_block == block);
+            if !follows && access.conflicts(other, is_same_block) {
+                race = Some(Earlier::Thread(thread, other));
             }
-            if follows && access.stands_for(other) {
+            if follows && access.stands_for(other, is_same_block) {
                 *entry = Entry::default();
                 place = place.or(Some(at));
             }
@@ -162,8 +182,18 @@ impl Granule {
         places.find(|&at| !self.entries[at].access().is_write).unwrap_or(from)
     }
 
-    /// Whether an operation has written some of the bytes.
-    pub(super) fn is_written(&self, operation: u32) -> bool {
-        self.operation == operation && self.written != 0
+    /// Notes a read through the read-only cache. Returns whether the operation has written some of the bytes.
+    pub(super) fn read_only(&mut self, operation: u32, bytes: u8) -> bool {
+        if self.operation != operation {
+            self.end_operation();
+            self.operation = operation;
+        }
+        self.read_only |= bytes;
+        self.written & bytes != 0
+    }
+
+    /// Whether the operation has read some of the bytes through the read-only cache.
+    pub(super) fn was_read_only(&self, bytes: u8) -> bool {
+        self.read_only & bytes != 0
     }
 }

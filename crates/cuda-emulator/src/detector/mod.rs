@@ -7,8 +7,8 @@
 //! - `__syncthreads` orders all threads of a block, `__syncwarp` those of its mask; shuffles and votes order nothing.
 //! - An acquire of a value orders what follows after what came before the release that published it, if the scopes of both include both
 //!   threads. A fence turns the relaxed loads before it into acquires and the relaxed stores after it into releases, in its own scope.
-//! - A store ends what was published before through the same address; an atomic operation that reads and writes adds to it.
-//! - Atomic operations race with other accesses alone.
+//! - A store ends what others published before through the same address; an atomic operation that reads and writes adds to it.
+//! - Atomic operations on the same bytes do not race with each other if the scope of each includes the other's thread.
 //!
 //! Launches and copies are ordered as a whole, by the streams and events of the host ([`History`]): an access races with that of an earlier
 //! operation which does not precede its own.
@@ -22,8 +22,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
+pub(crate) use self::clock::ThreadNumber;
 use self::clock::{Clock, Known};
-pub(crate) use self::clock::{SLOTS_MAX, Slot};
 pub(crate) use self::granule::{Access, Earlier, Granule};
 pub use self::history::{History, Sequential};
 use self::published::Published;
@@ -52,45 +52,63 @@ pub(crate) enum Effect {
     Update,
 }
 
+/// The place of a thread among those that are resident. Another thread has it when its block is over.
+pub(crate) type Slot = usize;
+
 /// The knowledge of a launch's threads.
 pub(crate) struct Detector {
     /// The number of the launch among the operations on the GPU.
     operation: u32,
     /// The last operation that was found to precede the launch.
     preceding: u32,
+    /// Threads of a block.
+    of_block: usize,
+    /// The threads that are resident, by their slots.
     threads: Vec<Ordering>,
     published: HashMap<usize, Published>,
     nothing: Rc<Known>,
 }
 
-/// What a thread knows, and what its fences prepared.
+/// Something for each scope of threads: those of the block, and those of the GPU.
+type ByScope<T> = [T; 2];
+
+/// What a thread knows, and what its fences and releases prepared.
 struct Ordering {
     clock: Clock,
     block: usize,
-    /// What relaxed loads found, for the next fence: in the block's scope, and in the GPU's.
-    found: [Option<Rc<Known>>; 2],
-    /// What the last fences made ready for relaxed stores, likewise.
-    ready: [Option<Rc<Known>>; 2],
+    /// What relaxed loads found, for the next fence.
+    found: ByScope<Option<Rc<Known>>>,
+    /// What the last fences made ready for relaxed stores.
+    ready: ByScope<Option<Rc<Known>>>,
+    /// What it released last through an address: its later stores there publish that too.
+    released: HashMap<usize, ByScope<Option<Rc<Known>>>>,
+    /// The scope of its last fence.
+    fence: Option<Scope>,
+}
+
+impl Ordering {
+    fn new(clock: Clock, block: usize) -> Self {
+        let (found, ready, released) = Default::default();
+        Self { clock, block, found, ready, released, fence: None }
+    }
 }
 
 impl Detector {
-    pub(crate) fn new(operation: u32, slots: usize) -> Self {
-        let nothing = Rc::new(vec![0; slots]);
-        let thread = |slot| Ordering {
-            clock: Clock::new(slot, nothing.clone()),
-            block: 0,
-            found: [None, None],
-            ready: [None, None],
-        };
+    /// The detector of an operation, a launch of `blocks` blocks of `of_block` threads, of which as many are resident as there are slots for.
+    pub(crate) fn new(operation: u32, [blocks, of_block]: [usize; 2], slots: usize) -> Self {
+        let nothing = Rc::new(Known::nothing(blocks));
+        let thread =
+            |slot: Slot| Ordering::new(Clock::new(slot % of_block, of_block, nothing.clone()), 0);
         let threads = (0..slots).map(thread).collect();
-        Self { operation, preceding: 0, threads, published: HashMap::new(), nothing }
+        let published = HashMap::new();
+        Self { operation, preceding: 0, of_block, threads, published, nothing }
     }
 
-    /// New threads of block `block` take these slots: they know nothing of others.
+    /// New threads, those of block `block`, take these slots: they know nothing of others.
     pub(crate) fn begin(&mut self, slots: Range<Slot>, block: usize) {
-        for thread in &mut self.threads[slots] {
-            thread.clock.begin(self.nothing.clone());
-            (thread.block, thread.found, thread.ready) = (block, [None, None], [None, None]);
+        for (at, thread) in self.threads[slots].iter_mut().enumerate() {
+            let number = block * self.of_block + at;
+            *thread = Ordering::new(Clock::new(number, self.of_block, self.nothing.clone()), block);
         }
     }
 
@@ -110,13 +128,29 @@ impl Detector {
             precedes
         };
         let earlier = granule.operation(self.operation, (access.bytes, access.is_write), precedes);
-        let of_thread = granule.thread(&self.threads[slot].clock, access, random);
+        let clock = &self.threads[slot].clock;
+        let of_thread = granule.thread((clock, self.of_block), access, random);
         of_thread.or(earlier.map(Earlier::Operation))
     }
 
-    /// Whether this launch has written the bytes of a granule.
-    pub(crate) fn is_written(&self, granule: &Granule) -> bool {
-        granule.is_written(self.operation)
+    /// Notes a read through the read-only cache. Returns whether this launch has written some of the bytes.
+    pub(crate) fn read_only(&self, granule: &mut Granule, bytes: u8) -> bool {
+        granule.read_only(self.operation, bytes)
+    }
+
+    /// Whether a write is of bytes that this launch has read through the read-only cache.
+    pub(crate) fn was_read_only(&self, granule: &Granule, access: Access) -> bool {
+        access.is_write && granule.was_read_only(access.bytes)
+    }
+
+    /// The scope of a thread's last fence.
+    pub(crate) fn last_fence(&self, slot: Slot) -> Option<Scope> {
+        self.threads[slot].fence
+    }
+
+    /// The number of the thread that has a slot.
+    pub(crate) fn number(&self, slot: Slot) -> ThreadNumber {
+        self.threads[slot].clock.thread()
     }
 
     /// Orders all of these threads: what each did before, all know.
@@ -133,7 +167,8 @@ impl Detector {
         }
         let own = Rc::make_mut(&mut known);
         for &slot in slots {
-            own[slot] = self.threads[slot].clock.period();
+            let clock = &self.threads[slot].clock;
+            own.set(clock.thread(), self.of_block, clock.period());
         }
         for &slot in slots {
             self.threads[slot].clock.replace(known.clone());
@@ -143,6 +178,7 @@ impl Detector {
     /// A fence: what relaxed loads found is known from now on, and relaxed stores publish what is known now.
     pub(crate) fn fence(&mut self, slot: Slot, scope: Scope) {
         let thread = &mut self.threads[slot];
+        thread.fence = Some(scope);
         if let Some(found) = &thread.found[0] {
             thread.clock.learn(found);
         }
@@ -187,22 +223,28 @@ impl Detector {
             published.clear();
         }
         let all = order.releases.then(|| thread.clock.all());
-        if let Some(known) = all.as_ref().or(thread.ready[0].as_ref()) {
-            published.add_in_block(thread.block, known);
+        let released = thread.released.entry(address).or_default();
+        let [in_block, anywhere] = &mut *released;
+        let publish = |ready: &Option<Rc<Known>>, released: &mut Option<Rc<Known>>| {
+            for known in [all.as_ref(), ready.as_ref()].into_iter().flatten() {
+                match &mut *released {
+                    Some(released) => clock::join(released, known),
+                    none => *none = Some(known.clone()),
+                }
+            }
+            released.clone()
+        };
+        if let Some(known) = publish(&thread.ready[0], in_block) {
+            published.add_in_block(thread.block, &known);
         }
         if scope >= Scope::Gpu
-            && let Some(known) = all.as_ref().or(thread.ready[1].as_ref())
+            && let Some(known) = publish(&thread.ready[1], anywhere)
         {
-            published.add(known);
+            published.add(&known);
         }
         if order.releases {
             thread.clock.end_period();
         }
-    }
-
-    /// Whether a thread has had more periods than can be counted.
-    pub(crate) fn is_full(&self, slot: Slot) -> bool {
-        self.threads[slot].clock.is_full()
     }
 }
 
@@ -220,7 +262,7 @@ mod tests {
 
     impl Launch {
         fn new() -> Self {
-            let mut detector = Detector::new(1, 4);
+            let mut detector = Detector::new(1, [3, 2], 4);
             detector.begin(0..2, 0);
             detector.begin(2..4, 1);
             Self(detector, Granule::default())
@@ -228,7 +270,7 @@ mod tests {
 
         /// Whether an access of all bytes of the granule races.
         fn races(&mut self, slot: Slot, is_write: bool) -> bool {
-            let access = Access { site: 1, bytes: 0b1111, is_write, is_atomic: false };
+            let access = Access { site: 1, bytes: 0b1111, is_write, scope: None };
             self.0.access(slot, &mut self.1, access, &Sequential, || 0).is_some()
         }
 
@@ -302,6 +344,35 @@ mod tests {
     }
 
     #[test]
+    fn what_is_stored_after_a_release_publishes_it_too() {
+        let mut launch = Launch::new();
+        launch.races(0, true);
+        launch.store(0, RELEASE, Scope::Gpu);
+        launch.store(0, RELAXED, Scope::Gpu);
+        launch.load(2, ACQUIRE, Scope::Gpu);
+        assert!(!launch.races(2, false));
+        launch.store(1, RELAXED, Scope::Gpu);
+        launch.load(3, ACQUIRE, Scope::Gpu);
+        assert!(launch.races(3, false), "another thread's store ends it");
+    }
+
+    #[test]
+    fn the_last_block_follows_all_that_were_in_its_place() {
+        let mut launch = Launch::new();
+        let count = |launch: &mut Launch, slot| {
+            launch.0.fence(slot, Scope::Gpu);
+            launch.0.atomic(slot, FLAG, (Effect::Update, RELAXED, Scope::Gpu));
+            launch.0.fence(slot, Scope::Gpu);
+        };
+        launch.races(0, true);
+        count(&mut launch, 0);
+        launch.0.begin(0..2, 2);
+        count(&mut launch, 0);
+        count(&mut launch, 2);
+        assert!(!launch.races(2, true));
+    }
+
+    #[test]
     fn order_passes_through_a_third_thread() {
         let mut launch = Launch::new();
         launch.races(0, true);
@@ -317,6 +388,7 @@ mod tests {
         let mut launch = Launch::new();
         launch.races(0, true);
         launch.0.begin(0..2, 2);
+        launch.0.meet(&[0, 1]);
         assert!(launch.races(0, false));
     }
 
@@ -324,7 +396,7 @@ mod tests {
     fn bytes_are_told_apart() {
         let mut launch = Launch::new();
         let mut races = |slot, bytes| {
-            let access = Access { site: 1, bytes, is_write: true, is_atomic: false };
+            let access = Access { site: 1, bytes, is_write: true, scope: None };
             launch.0.access(slot, &mut launch.1, access, &Sequential, || 0).is_some()
         };
         assert!(!races(0, 0b0011));
@@ -335,13 +407,15 @@ mod tests {
     #[test]
     fn atomic_operations_do_not_race_with_each_other() {
         let mut launch = Launch::new();
-        let mut races = |slot, is_atomic| {
-            let access = Access { site: 1, bytes: 15, is_write: true, is_atomic };
+        let mut races = |slot, scope| {
+            let access = Access { site: 1, bytes: 15, is_write: true, scope };
             launch.0.access(slot, &mut launch.1, access, &Sequential, || 0).is_some()
         };
-        assert!(!races(0, true));
-        assert!(!races(2, true));
-        assert!(races(1, false));
+        let gpu = Some(Scope::Gpu);
+        assert!(!races(0, gpu));
+        assert!(!races(2, gpu));
+        assert!(races(3, Some(Scope::Block)), "it does not include the other block");
+        assert!(races(1, None));
     }
 
     /// A launch that some operations do not precede.
@@ -363,9 +437,9 @@ mod tests {
             let mut granule = Granule::default();
             let mut race = None;
             for &(operation, is_write) in accesses {
-                let mut launch = Detector::new(operation, 1);
+                let mut launch = Detector::new(operation, [1, 1], 1);
                 launch.begin(0..1, 0);
-                let access = Access { site: 1, bytes, is_write, is_atomic: false };
+                let access = Access { site: 1, bytes, is_write, scope: None };
                 race = launch.access(0, &mut granule, access, &Not(not), || 0);
             }
             race

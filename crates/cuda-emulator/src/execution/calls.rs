@@ -12,6 +12,9 @@ use crate::detector::{Effect, Order, Scope};
 use crate::memory::Place;
 use crate::report::Fault;
 
+/// The number of the operation that writes a value if it finds another one.
+const COMPARE_AND_SWAP: u32 = 9;
+
 pub(crate) static CALLS: Calls = Calls {
     access,
     volatile_access,
@@ -40,13 +43,20 @@ unsafe extern "C" fn volatile_access(
 ) {
     let effect = if is_write != 0 { Effect::Store } else { Effect::Load };
     let order = Order { acquires: false, releases: false };
-    // SAFETY: as for `access`.
-    unsafe { before_atomic(at, bytes, (effect, order, Scope::System), site) };
+    // SAFETY: as for `access`; the bytes were checked.
+    unsafe {
+        if (*current()).is_own(at) {
+            return;
+        }
+        before_atomic(at, bytes, (effect, order, Scope::System), None, site);
+        let load = Load { at, bytes, value: value_at(at, bytes) };
+        (*current()).note_load(Some(load).filter(|_| effect == Effect::Load));
+    }
 }
 
-unsafe extern "C" fn read_only(at: *const u8, _bytes: usize, site: *const c_void) {
+unsafe extern "C" fn read_only(at: *const u8, bytes: usize, site: *const c_void) {
     // SAFETY: as for `access`.
-    unsafe { (*current()).read_only(at, site) }
+    unsafe { (*current()).read_only(at, bytes, site) }
 }
 
 unsafe extern "C" fn position(of: u32) -> Dim3 {
@@ -88,47 +98,57 @@ unsafe extern "C" fn atomic(
     };
     let order = Order { acquires: order & 1 != 0, releases: order & 2 != 0 };
     let bytes = bytes as usize;
+    let expected = (operation == COMPARE_AND_SWAP).then_some(compared);
     // SAFETY: as for `access`; the bytes were checked, and no other thread of the launch runs until they are written.
     unsafe {
-        before_atomic(at, bytes, (effect, order, scope_of(scope)), site);
+        before_atomic(at, bytes, (effect, order, scope_of(scope)), expected, site);
         let old = value_at(at, bytes);
-        if effect != Effect::Load {
-            let new = updated(operation, old, value, compared);
+        let new = match effect {
+            Effect::Load => old,
+            Effect::Store | Effect::Update => updated(operation, old, value, compared),
+        };
+        if new != old {
             std::ptr::copy_nonoverlapping(new.to_ne_bytes().as_ptr(), at, bytes);
         }
+        let load = Load { at, bytes, value: old };
+        (*current()).note_load(Some(load).filter(|_| new == old && effect != Effect::Store));
         old
     }
 }
 
-/// Checks an atomic operation and makes the order that it makes. The operation follows.
+/// Checks an atomic operation and makes the order that it makes. The operation follows. If a value is `expected`, another one is only loaded.
 unsafe fn before_atomic(
     at: *mut u8,
     bytes: usize,
-    (effect, order, scope): (Effect, Order, Scope),
+    (mut effect, order, scope): (Effect, Order, Scope),
+    expected: Option<u64>,
     site: *const c_void,
 ) {
     let this = current();
     // SAFETY: as for `access`; no reference lives while another thread runs.
     unsafe {
-        let Some(offset) = (*this).memory.offset(at) else { return };
-        Execution::before_atomic(this, at, effect == Effect::Load, site);
-        for is_write in [false, true] {
-            let happens = if is_write { effect != Effect::Load } else { effect != Effect::Store };
-            if happens && !(*this).check(at, (offset, bytes), (is_write, true), site) {
-                Execution::abandon(this);
+        Execution::before_atomic(this, at, site);
+        if effect != Effect::Store && !(*this).check(at, bytes, (false, Some(scope)), site) {
+            Execution::abandon(this);
+        }
+        if expected.is_some_and(|expected| value_at(at, bytes) != expected) {
+            effect = Effect::Load;
+        }
+        if effect != Effect::Load && !(*this).check(at, bytes, (true, Some(scope)), site) {
+            Execution::abandon(this);
+        }
+        let slot = (*this).current;
+        if (*this).memory.place(at) == Some(Place::Host) {
+            let fence = (*this).detector.last_fence(slot);
+            let is_ready = order.releases || fence == Some(Scope::System);
+            let (kernel, memory) = ((*this).launch.kernel, (*this).memory);
+            if scope < Scope::System || (effect != Effect::Load && !is_ready) {
+                let code = kernel.site(site);
+                (*this).report(Fault::HostScope, (code, 0), || {
+                    format!("{} is accessed at {}", memory.describe(at), kernel.line(code))
+                });
             }
         }
-        let is_host = (*this).memory.place(at) == Some(Place::Host);
-        if is_host && scope < Scope::System && effect != Effect::Load {
-            let (kernel, memory) = ((*this).launch.kernel, (*this).memory);
-            let code = kernel.site(site);
-            (*this).report(Fault::HostScope, (code, 0), || {
-                format!("{} is written at {}", memory.describe(at), kernel.line(code))
-            });
-        }
-        let load = Load { at, bytes, value: value_at(at, bytes) };
-        (*this).note_load(Some(load).filter(|_| effect == Effect::Load));
-        let slot = (*this).current;
         (*this).detector.atomic(slot, at as usize, (effect, order, scope));
     }
 }
@@ -142,7 +162,7 @@ fn updated(operation: u32, old: u64, value: u64, compared: u64) -> u64 {
         6 => old.min(value),
         7 => old | value,
         8 => old & value,
-        9 if old != compared => old,
+        COMPARE_AND_SWAP if old != compared => old,
         _ => value,
     }
 }

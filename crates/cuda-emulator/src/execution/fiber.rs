@@ -77,6 +77,11 @@ impl Stack {
         Self(first.cast())
     }
 
+    /// Whether an address lies in the stack.
+    pub(super) fn has(&self, at: *const u8) -> bool {
+        (at as usize).wrapping_sub(self.0 as usize) < STACK_BYTES
+    }
+
     /// The place from which a switch calls `entry`, which never returns.
     pub(super) fn prepare(&self, entry: extern "C" fn() -> !) -> *mut u8 {
         // Six registers, the address of `entry`, and a return address of zero, which leaves the stack as after a call.

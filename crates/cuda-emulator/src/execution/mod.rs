@@ -14,9 +14,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) use self::calls::CALLS;
 pub use self::launch::{Launch, Outcome, Schedule};
 use self::scheduler::Execution;
-use crate::detector::{History, SLOTS_MAX, Sequential};
+use crate::detector::{History, Sequential};
 use crate::memory::Memory;
 use crate::report::{Fault, Report};
+
+/// The most threads that are resident.
+const SLOTS_MAX: usize = 4096;
 
 /// Numbers launches that [`run`] runs.
 static LAUNCHES: AtomicU32 = AtomicU32::new(1);

@@ -16,8 +16,8 @@ use super::random::Random;
 use super::threads::{Barrier, Block, Load, Site, State, Thread, position};
 use super::warp::{self, Instruction, LANES, Operation};
 use crate::abi::Dim3;
-use crate::detector::{Access, Detector, Earlier, History, Scope, Slot};
-use crate::memory::{DevicePointer, GRANULE_BYTES, Memory, Place, granules};
+use crate::detector::{Access, Detector, Earlier, History, Scope, Slot, ThreadNumber};
+use crate::memory::{DevicePointer, Memory, Place, granules};
 use crate::report::{Fault, Report};
 
 /// Reports after which a launch ends.
@@ -30,7 +30,7 @@ const CANDIDATES: usize = 16;
 const PRIORITY_SWITCHES: usize = 256;
 
 /// Turns that each thread has on average before a launch all of whose threads spin counts as a deadlock.
-const IDLE_TURNS: usize = 64;
+const IDLE_TURNS: usize = 4_096;
 
 /// Switches after which a launch counts as endless.
 const SWITCHES_MAX: u64 = 1 << 27;
@@ -41,6 +41,17 @@ const HOST_WAIT: Duration = Duration::from_secs(10);
 thread_local! {
     /// The launch that runs on this thread of the host.
     static CURRENT: Cell<*mut Execution<'static>> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// What an address is to a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// In the GPU's memory, at an offset.
+    Memory(usize),
+    /// On the thread's own stack, or part of the kernel's library.
+    Own,
+    /// None of these.
+    Nowhere,
 }
 
 /// A launch that runs.
@@ -114,7 +125,7 @@ impl<'a> Execution<'a> {
         Self {
             memory,
             launch,
-            detector: Detector::new(operation, slots),
+            detector: Detector::new(operation, [blocks, of_block], slots),
             history,
             arguments,
             threads: (0..slots).map(thread).collect(),
@@ -153,7 +164,11 @@ impl<'a> Execution<'a> {
             while (*this).over < (*this).order.len() && !(*this).is_stopped {
                 let Some(slot) = (*this).next() else {
                     let waiting = (*this).waiting();
-                    (*this).report(Fault::Deadlock, (0, 0), || waiting);
+                    let fault = match (*this).has_other_masks() {
+                        true => Fault::WarpMask,
+                        false => Fault::Deadlock,
+                    };
+                    (*this).report(fault, (0, 0), || waiting);
                     break;
                 };
                 (*this).current = slot;
@@ -207,7 +222,7 @@ impl<'a> Execution<'a> {
             }
             State::AtBarrier | State::InWarp | State::Ended => {}
         }
-        if self.detector.is_full(slot) || self.switches > SWITCHES_MAX {
+        if self.switches > SWITCHES_MAX {
             self.report(Fault::Limit, (0, 0), || "the launch does not end".to_owned());
         }
     }
@@ -306,6 +321,20 @@ impl<'a> Execution<'a> {
         Some(from)
     }
 
+    /// Whether two threads wait for each other in the same warp instruction with different masks.
+    fn has_other_masks(&self) -> bool {
+        let waits = |thread: &&Thread| thread.state == State::InWarp;
+        let is_other = |one: &Thread, other: &Thread| {
+            let (own, of_other) = (one.instruction, other.instruction);
+            one.warp == other.warp
+                && own.operation == of_other.operation
+                && own.mask != of_other.mask
+                && own.mask >> other.lane & 1 == 1
+        };
+        let waiting: Vec<&Thread> = self.threads.iter().filter(waits).collect();
+        waiting.iter().any(|one| waiting.iter().any(|other| is_other(one, other)))
+    }
+
     /// Where threads wait, in words.
     fn waiting(&self) -> String {
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
@@ -341,10 +370,12 @@ impl<'a> Execution<'a> {
     /// # Safety
     /// The launch runs on this thread of the host, and nobody has a reference to it.
     pub(super) unsafe fn access(this: *mut Self, at: *mut u8, bytes: usize, access: (bool, Site)) {
-        // SAFETY: the caller's promise, here and below.
-        let Some(offset) = (unsafe { &*this }).memory.offset(at) else { return };
-        // SAFETY: as above; no reference lives while another thread runs.
+        let (is_write, site) = access;
+        // SAFETY: the caller's promise, here and below; no reference lives while another thread runs.
         unsafe {
+            if (*this).is_own(at) {
+                return;
+            }
             (*this).accesses += 1;
             (*this).note_load(None);
             (*this).until_preemption -= 1;
@@ -352,71 +383,111 @@ impl<'a> Execution<'a> {
                 (*this).until_preemption = (*this).random.until((*this).preemption);
                 Self::stop(this, State::Ready);
             }
-            let (is_write, site) = access;
-            let is_right = (*this).check(at, (offset, bytes), (is_write, false), site);
-            if !is_right {
+            if !(*this).check(at, bytes, (is_write, None), site) {
                 Self::abandon(this);
             }
         }
     }
 
-    /// Checks an access by the current thread. False if it is out of bounds.
+    /// Whether an address is on the current thread's stack, or part of the kernel's library.
+    pub(super) fn is_own(&self, at: *const u8) -> bool {
+        self.reach(at) == Reach::Own
+    }
+
+    /// What an address is to the current thread.
+    fn reach(&self, at: *const u8) -> Reach {
+        match self.memory.offset(at) {
+            Some(offset) => Reach::Memory(offset),
+            None if self.threads[self.current].stack.has(at) => Reach::Own,
+            None if self.launch.kernel.has(at) => Reach::Own,
+            None => Reach::Nowhere,
+        }
+    }
+
+    /// Checks an access by the current thread, in a scope if it is atomic. False if it is out of bounds.
     pub(super) fn check(
         &mut self,
         at: *mut u8,
-        (offset, bytes): (usize, usize),
-        (is_write, is_atomic): (bool, bool),
+        bytes: usize,
+        (is_write, scope): (bool, Option<Scope>),
         site: Site,
     ) -> bool {
         let code = self.launch.kernel.site(site);
-        let is_within = Memory::is_within(offset, bytes);
-        // SAFETY: the bytes lie within the memory, which the launch has for itself.
-        let touched = is_within.then(|| unsafe { self.memory.touch(offset, bytes, is_write) });
         let kind = if is_write { "write" } else { "read" };
-        if !touched.is_some_and(|touched| touched.is_allocated) {
+        let within = match self.reach(at) {
+            Reach::Memory(offset) => Some(offset).filter(|&of| Memory::is_within(of, bytes)),
+            Reach::Own | Reach::Nowhere => None,
+        };
+        let touched = within.map(|offset| {
+            // SAFETY: the bytes lie within the memory, which the launch has for itself.
+            (offset, unsafe { self.memory.touch(offset, bytes, is_write) })
+        });
+        let Some((offset, touched)) = touched.filter(|(_, touched)| touched.is_allocated) else {
             let detail = self.sentence(kind, bytes, at, self.current, code);
             self.report(Fault::OutOfBounds, (code, 0), || detail);
             return false;
-        }
-        if touched.is_some_and(|touched| !touched.is_written) {
+        };
+        if !touched.is_written && self.is_new(Fault::UninitialisedRead, (code, 0)) {
             let detail = self.sentence(kind, bytes, at, self.current, code);
             self.report(Fault::UninitialisedRead, (code, 0), || detail);
         }
         for (from, mask) in granules(offset, bytes) {
-            let access = Access { site: code, bytes: mask, is_write, is_atomic };
-            let random = &mut self.random;
+            let access = Access { site: code, bytes: mask, is_write, scope };
+            let (random, history) = (&mut self.random, self.history);
             // SAFETY: the offset lies within the memory, whose granules the launch has for itself.
             let granule = unsafe { &mut *self.memory.granule(from) };
-            let history = self.history;
             let race =
                 self.detector.access(self.current, granule, access, history, || random.bits());
+            if self.detector.was_read_only(granule, access)
+                && self.is_new(Fault::ReadOnlyWritten, (code, 0))
+            {
+                let detail = self.sentence(kind, bytes, at, self.current, code);
+                self.report(Fault::ReadOnlyWritten, (code, 0), || detail);
+            }
             if let Some(earlier) = race {
-                let now = self.sentence(kind, bytes, at, self.current, code);
-                let (before, site) = match earlier {
-                    Earlier::Operation(operation) => (history.describe(operation), operation),
-                    Earlier::Thread(other, earlier) => {
-                        let kind = if earlier.is_write { "write" } else { "read" };
-                        let (who, line) = (self.who(other), self.launch.kernel.line(earlier.site));
-                        (format!("the {kind} by {who} at {line}"), earlier.site)
-                    }
-                };
-                self.report(Fault::DataRace, (code, site), || {
-                    format!("nothing orders a {now} after {before}")
-                });
+                self.report_race((at, bytes), access, earlier);
                 break;
             }
         }
         true
     }
 
-    /// The current thread reads through the read-only cache.
-    pub(super) fn read_only(&mut self, at: *const u8, site: Site) {
+    /// Reports an access of bytes by the current thread that races with an earlier one.
+    fn report_race(&mut self, (at, bytes): (*const u8, usize), access: Access, earlier: Earlier) {
+        let place = match earlier {
+            Earlier::Operation(operation) => (access.site, operation),
+            Earlier::Thread(_, earlier) => (access.site, earlier.site),
+        };
+        if !self.is_new(Fault::DataRace, place) {
+            return;
+        }
+        let kind = |access: Access| if access.is_write { "write" } else { "read" };
+        let now = self.sentence(kind(access), bytes, at, self.current, access.site);
+        let before = match earlier {
+            Earlier::Operation(operation) => self.history.describe(operation),
+            Earlier::Thread(number, earlier) => {
+                let (who, line) = (self.who_is(number), self.launch.kernel.line(earlier.site));
+                format!("the {} by {who} at {line}", kind(earlier))
+            }
+        };
+        self.report(Fault::DataRace, place, || format!("nothing orders a {now} after {before}"));
+    }
+
+    /// The current thread reads bytes through the read-only cache.
+    pub(super) fn read_only(&mut self, at: *const u8, bytes: usize, site: Site) {
         let Some(offset) = self.memory.offset(at) else { return };
-        // SAFETY: the offset lies within the memory, whose granules the launch has for itself.
-        let granule = unsafe { &*self.memory.granule(offset) };
-        if self.detector.is_written(granule) {
+        if !Memory::is_within(offset, bytes) {
+            return;
+        }
+        let mut is_written = false;
+        for (from, mask) in granules(offset, bytes) {
+            // SAFETY: the offset lies within the memory, whose granules the launch has for itself.
+            let granule = unsafe { &mut *self.memory.granule(from) };
+            is_written |= self.detector.read_only(granule, mask);
+        }
+        if is_written {
             let code = self.launch.kernel.site(site);
-            let detail = self.sentence("read", GRANULE_BYTES, at, self.current, code);
+            let detail = self.sentence("read", bytes, at, self.current, code);
             self.report(Fault::ReadOnlyWritten, (code, 0), || detail);
         }
     }
@@ -516,17 +587,10 @@ impl<'a> Execution<'a> {
             let Some(of) = self.threads.get(other).filter(|of| of.block == block) else { continue };
             match of.state {
                 State::Ended => continue,
-                State::InWarp if of.instruction.operation == instruction.operation => {}
+                State::InWarp
+                    if of.instruction.operation == instruction.operation
+                        && of.instruction.mask == instruction.mask => {}
                 _ => return,
-            }
-            if of.instruction.mask != instruction.mask {
-                let code = self.launch.kernel.site(thread.site);
-                let (who, line) = (self.who(slot), self.launch.kernel.line(code));
-                let (mask, theirs, them) = (instruction.mask, of.instruction.mask, self.who(other));
-                self.report(Fault::WarpMask, (code, 0), || {
-                    format!("{who} has the mask {mask:#x} at {line}, {them} has {theirs:#x}")
-                });
-                return;
             }
             instructions[lane] = Some(of.instruction);
             slots.push(other);
@@ -563,23 +627,23 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Other threads may go on before an atomic operation of the current one. If it is a load of the value that the thread has just loaded there, the
-    /// thread counts as one that waits for a change.
+    /// Other threads may go on before an atomic operation of the current one. If its last one left the value as it was at the same address, the thread
+    /// counts as one that waits for a change.
     ///
     /// # Safety
     /// As for [`access`](Self::access).
-    pub(super) unsafe fn before_atomic(this: *mut Self, at: *mut u8, is_load: bool, site: Site) {
+    pub(super) unsafe fn before_atomic(this: *mut Self, at: *mut u8, site: Site) {
         // SAFETY: the caller's promise; the reference ends before another thread runs.
         let execution = unsafe { &mut *this };
         let thread = &mut execution.threads[execution.current];
         thread.site = site;
-        let last = thread.last_load.filter(|last| is_load && last.at == at);
+        let last = thread.last_load.filter(|last| last.at == at);
         let state = last.map_or(State::Ready, State::Spinning);
         // SAFETY: as above.
         unsafe { Self::stop(this, state) };
     }
 
-    /// The current thread loads a value with an atomic operation, or does something else.
+    /// The current thread has loaded a value with an atomic operation that left it as it was, or has done something else.
     pub(super) fn note_load(&mut self, load: Option<Load>) {
         self.threads[self.current].last_load = load;
     }
@@ -650,6 +714,11 @@ impl<'a> Execution<'a> {
 
     // Reports.
 
+    /// Whether a fault at these places was not reported yet.
+    fn is_new(&self, fault: Fault, (site, other): (u32, u32)) -> bool {
+        !self.seen.contains(&(fault, site, other))
+    }
+
     /// Keeps a report, unless there is one of the same fault and places.
     pub(super) fn report(
         &mut self,
@@ -672,8 +741,14 @@ impl<'a> Execution<'a> {
 
     /// A thread in words.
     fn who(&self, slot: Slot) -> String {
-        let thread = &self.threads[slot];
-        let (Dim3 { x, y, z }, of) = (thread.position, self.blocks[thread.block].index);
+        self.who_is(self.detector.number(slot))
+    }
+
+    /// A thread of the launch in words, which may be over.
+    fn who_is(&self, number: ThreadNumber) -> String {
+        let of_block = self.threads.len() / self.blocks.len();
+        let Dim3 { x, y, z } = position(number % of_block, self.launch.block);
+        let of = position(number / of_block, self.launch.grid);
         format!("thread ({x}, {y}, {z}) of block ({}, {}, {})", of.x, of.y, of.z)
     }
 

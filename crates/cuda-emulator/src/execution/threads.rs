@@ -55,7 +55,7 @@ pub(super) struct Thread {
     /// The instruction that it waits in, and what it returns.
     pub(super) instruction: Instruction,
     pub(super) result: u32,
-    /// What it has just loaded with an atomic operation, if it has done nothing else since.
+    /// What it has just loaded with an atomic operation that left it as it was, if it has done nothing else since.
     pub(super) last_load: Option<Load>,
 }
 

@@ -16,13 +16,22 @@ pub(super) enum Operation {
     Ballot,
     #[default]
     Sync,
+    All,
+    Any,
 }
 
 impl Operation {
     pub(super) fn of(number: u32) -> Self {
-        let all =
-            [Self::Shuffle, Self::ShuffleUp, Self::ShuffleDown, Self::ShuffleXor, Self::Ballot];
-        all.get(number as usize).copied().unwrap_or(Self::Sync)
+        match number {
+            0 => Self::Shuffle,
+            1 => Self::ShuffleUp,
+            2 => Self::ShuffleDown,
+            3 => Self::ShuffleXor,
+            4 => Self::Ballot,
+            6 => Self::All,
+            7 => Self::Any,
+            _ => Self::Sync,
+        }
     }
 }
 
@@ -50,10 +59,16 @@ impl Instruction {
         if self.operation == Operation::Sync {
             return Ok(0);
         }
-        if self.operation == Operation::Ballot {
-            let votes = instructions.iter().enumerate();
-            let votes = votes.filter(|(_, of)| of.is_some_and(|of| of.value != 0));
-            return Ok(votes.fold(0, |votes, (lane, _)| votes | 1 << lane));
+        let mut votes = instructions.iter().flatten().map(|of| of.value != 0);
+        match self.operation {
+            Operation::All => return Ok(u32::from(votes.all(|vote| vote))),
+            Operation::Any => return Ok(u32::from(votes.any(|vote| vote))),
+            Operation::Ballot => {
+                let votes = instructions.iter().enumerate();
+                let votes = votes.filter(|(_, of)| of.is_some_and(|of| of.value != 0));
+                return Ok(votes.fold(0, |votes, (lane, _)| votes | 1 << lane));
+            }
+            _ => {}
         }
         let source = self.source(lane);
         instructions.get(source).copied().flatten().map(|of| of.value).ok_or(source)
@@ -116,6 +131,10 @@ mod tests {
         let mut all = [None; LANES];
         (all[0], all[2]) = (vote(1), vote(0));
         assert_eq!(all[0].unwrap().result(0, &all), Ok(1));
+        for (operation, result) in [(Operation::All, 0), (Operation::Any, 1)] {
+            let of = Instruction { operation, ..all[0].unwrap() };
+            assert_eq!(of.result(0, &all), Ok(result), "{operation:?}");
+        }
         let shuffle = Instruction {
             argument: 1,
             width: 32,

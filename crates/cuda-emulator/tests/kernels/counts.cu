@@ -7,6 +7,11 @@ extern "C" __global__ void counts(const float* x, uint32_t* bins, uint16_t* bin_
   const int bin = (int)(x[at] * bin_count);
 #ifdef BUG_NOT_ATOMIC
   bins[bin] += 1;
+#elif defined(BUG_SCOPE_OF_BLOCK)
+  red_relaxed_cta_add(bins + bin, 1u);
+#elif defined(BUG_WILD_POINTER)
+  if (at == count - 1) bins = nullptr;
+  atomicAdd(bins + bin, 1u);
 #else
   atomicAdd(bins + bin, 1u);
 #endif

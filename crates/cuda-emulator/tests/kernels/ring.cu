@@ -37,6 +37,12 @@ extern "C" __global__ void ring(const float* x, float* places, uint32_t* produce
         st_release_gpu(consumed, (uint32_t)at + 1);
 #ifdef BUG_SCOPE_OF_GPU_FOR_HOST
         st_release_gpu(done, (uint32_t)at + 1);
+#elif defined(BUG_FENCE_OF_GPU_FOR_HOST)
+        __threadfence();
+        *(volatile uint32_t*)done = (uint32_t)at + 1;
+#elif defined(FENCE_FOR_HOST)
+        __threadfence_system();
+        *(volatile uint32_t*)done = (uint32_t)at + 1;
 #else
         st_release_sys(done, (uint32_t)at + 1);
 #endif

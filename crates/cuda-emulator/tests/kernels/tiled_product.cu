@@ -20,7 +20,9 @@ extern "C" __global__ void tiled_product(const float* x, const float* w, float* 
     of_x[line][column] = is_x ? x[row * length + k + column] : 0;
 #endif
     const int of = blockIdx.x * TILE + line;
-#ifdef BUG_NO_CHECK_OF_OUTPUTS
+#ifdef BUG_WILD_INDEX
+    of_w[line][column] = w[of == 0 ? (long)1 << 40 : of * length + k + column];
+#elif defined(BUG_NO_CHECK_OF_OUTPUTS)
     of_w[line][column] = w[of * length + k + column];
 #else
     of_w[line][column] = of < outputs && k + column < length ? w[of * length + k + column] : 0;

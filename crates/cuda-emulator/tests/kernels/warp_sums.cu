@@ -8,6 +8,11 @@ extern "C" __global__ void warp_sums(const float* x, float* y, int rows, int len
   if (row >= rows) return;
   float sum = 0;
   for (int k = lane; k < length; k += 32) sum += x[row * length + k];
+#ifdef HALVES
+  // Threads of the first half come to their instruction whenever they do, and meet the others later.
+  if (lane < 16) sum += __shfl_xor_sync(0x0000ffffu, 0.f, 1);
+  if (!__all_sync(0xffffffffu, lane < 32)) return;
+#endif
   for (int by = 16; by > 1; by >>= 1) {
 #if defined(BUG_HALF_MASK)
     sum += __shfl_xor_sync(0x0000ffffu, sum, by);
