@@ -6,7 +6,13 @@ use crate::cargo::cargo;
 /// The calls of cargo, each with its environment variables.
 const STEPS: [(&str, &[(&str, &str)]); 5] = [
     ("fmt --all --check", &[]),
-    ("clippy --workspace --all-targets -- -D warnings", &[]),
+    // With the tests that `cargo xtask emulate` runs.
+    (
+        "clippy --workspace --all-targets --features \
+         batchmaker-cuda-emulator/compiled-kernels,batchmaker-cuda-emulated-driver/compiled-kernels \
+         -- -D warnings",
+        &[],
+    ),
     ("test --workspace", &[]),
     // A crate outside the workspace, as a user of the library has it.
     ("run --quiet --manifest-path tests/library/Cargo.toml --target-dir target", &[]),

@@ -1,7 +1,7 @@
 //! The accesses of four bytes that may race with later ones: those of threads of a launch, and those of whole operations before it.
 
-use super::Scope;
 use super::clock::{Clock, Epoch, ThreadNumber};
+use super::scope::Scope;
 
 /// Accesses that a granule holds. Where more threads read the same bytes, one of them is forgotten at random.
 const ACCESSES: usize = 6;

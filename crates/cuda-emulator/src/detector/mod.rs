@@ -17,6 +17,7 @@ mod clock;
 mod granule;
 mod history;
 mod published;
+mod scope;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,14 +28,7 @@ use self::clock::{Clock, Known};
 pub(crate) use self::granule::{Access, Earlier, Granule};
 pub use self::history::{History, Sequential};
 use self::published::Published;
-
-/// The threads that an operation publishes to, or learns from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Scope {
-    Block,
-    Gpu,
-    System,
-}
+pub(crate) use self::scope::Scope;
 
 /// How an atomic operation orders other accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

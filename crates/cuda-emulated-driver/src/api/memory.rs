@@ -1,0 +1,235 @@
+//! Memory, and copies between the host and devices.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr;
+
+use super::streams::stream;
+use super::{give, status};
+use crate::driver::{Driver, current, lock};
+use crate::order::Preceding;
+use crate::status::Status;
+
+/// An address that another thread of the host uses.
+#[derive(Clone, Copy)]
+struct Address(*mut u8);
+
+// SAFETY: who uses the address vouches for it.
+unsafe impl Send for Address {}
+
+impl Address {
+    /// The address of a device pointer, which is one of this process.
+    fn of_device(pointer: u64) -> Self {
+        Self(ptr::with_exposed_provenance_mut(pointer as usize))
+    }
+
+    fn get(self) -> *mut u8 {
+        self.0
+    }
+}
+
+unsafe fn allocate(to: *mut u64, bytes: usize) -> Result<(), Status> {
+    let (driver, device) = current()?;
+    driver.failed(device).map_or(Ok(()), Err)?;
+    let at = driver.allocate(device, bytes)?;
+    // SAFETY: the caller's promise.
+    unsafe { to.write(at.expose_provenance() as u64) };
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemAlloc_v2(to: *mut u64, bytes: usize) -> i32 {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { allocate(to, bytes) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemAllocAsync(to: *mut u64, bytes: usize, _stream: *mut c_void) -> i32 {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { allocate(to, bytes) })
+}
+
+/// Frees memory of the current device once its operations are over.
+#[unsafe(no_mangle)]
+extern "C" fn cuMemFree_v2(pointer: u64) -> i32 {
+    status(|| {
+        let (driver, device) = current()?;
+        driver.wait_for_device(device)?;
+        driver.free(Address::of_device(pointer).get())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemFreeAsync(pointer: u64, handle: *mut c_void) -> i32 {
+    status(|| {
+        let driver = current()?.0;
+        let at = Address::of_device(pointer);
+        let work = move |_: u32, _: &Preceding| driver.free(at.get());
+        driver.submit(stream(handle)?, "the end of an allocation", None, Box::new(work))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> i32 {
+    status(|| {
+        let (driver, device) = current()?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            total.write(driver.memory_bytes);
+            free.write(driver.memory_bytes - driver.used(device));
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemHostAlloc(to: *mut *mut c_void, bytes: usize, _flags: c_uint) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { give(to, || Ok(current()?.0.allocate_pinned(bytes)?.cast())) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemFreeHost(at: *mut c_void) -> i32 {
+    status(|| {
+        let (driver, device) = current()?;
+        driver.wait_for_device(device)?;
+        driver.free_pinned(at.cast())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
+    to: *mut u64,
+    at: *mut c_void,
+    _flags: c_uint,
+) -> i32 {
+    status(|| {
+        if !current()?.0.is_pinned(at.cast()) {
+            return Err(Status::InvalidValue);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { to.write(at.expose_provenance() as u64) };
+        Ok(())
+    })
+}
+
+/// Whether bytes at an address of a device are allocated.
+fn check(driver: &Driver, at: Address, bytes: usize) -> Result<(), Status> {
+    driver.memory.is_allocated(at.get(), bytes).then_some(()).ok_or(Status::InvalidValue)
+}
+
+/// Copies to a device: from memory that devices access when the copy runs, from other memory of the host at once.
+unsafe fn to_device(
+    pointer: u64,
+    from: *const c_void,
+    bytes: usize,
+    of: u32,
+) -> Result<(), Status> {
+    let driver = current()?.0;
+    let (to, from) = (Address::of_device(pointer), Address(from.cast_mut().cast()));
+    check(driver, to, bytes)?;
+    // SAFETY: the caller's promise.
+    let copied = || unsafe { std::slice::from_raw_parts(from.get(), bytes).to_vec() };
+    let copied = (!driver.is_pinned(from.get())).then(copied);
+    let work = move |operation: u32, preceding: &Preceding| {
+        let _running = lock(&driver.running);
+        driver.access((operation, preceding), (to.get(), bytes), true)?;
+        let from = copied.as_ref().map_or(from.get().cast_const(), |of| of.as_ptr());
+        // SAFETY: the target was checked; the source is a copy, or memory that the host keeps until the copy is over.
+        unsafe { ptr::copy(from, to.get(), bytes) };
+        Ok(())
+    };
+    driver.submit(of, "a copy from the host", None, Box::new(work))
+}
+
+/// Copies from a device. Unless the target is memory that devices access, this waits until the copy is over.
+unsafe fn from_device(to: *mut c_void, pointer: u64, bytes: usize, of: u32) -> Result<(), Status> {
+    let driver = current()?.0;
+    let (to, from) = (Address(to.cast()), Address::of_device(pointer));
+    check(driver, from, bytes)?;
+    let work = move |operation: u32, preceding: &Preceding| {
+        let _running = lock(&driver.running);
+        driver.access((operation, preceding), (from.get(), bytes), false)?;
+        // SAFETY: the source was checked; the host keeps the target until the copy is over.
+        unsafe { ptr::copy(from.get(), to.get(), bytes) };
+        Ok(())
+    };
+    driver.submit(of, "a copy to the host", None, Box::new(work))?;
+    if driver.is_pinned(to.get()) { Ok(()) } else { driver.wait_for(of) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
+    to: u64,
+    from: *const c_void,
+    bytes: usize,
+    handle: *mut c_void,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { to_device(to, from, bytes, stream(handle)?) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> i32 {
+    status(|| {
+        let default = stream(ptr::null_mut())?;
+        // SAFETY: the caller's promise.
+        unsafe { to_device(to, from, bytes, default)? };
+        current()?.0.wait_for(default)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
+    to: *mut c_void,
+    from: u64,
+    bytes: usize,
+    handle: *mut c_void,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { from_device(to, from, bytes, stream(handle)?) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> i32 {
+    status(|| {
+        let default = stream(ptr::null_mut())?;
+        // SAFETY: the caller's promise.
+        unsafe { from_device(to, from, bytes, default)? };
+        current()?.0.wait_for(default)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, handle: *mut c_void) -> i32 {
+    status(|| {
+        let driver = current()?.0;
+        let [to, from] = [to, from].map(Address::of_device);
+        check(driver, to, bytes).and(check(driver, from, bytes))?;
+        let work = move |operation: u32, preceding: &Preceding| {
+            let _running = lock(&driver.running);
+            driver.access((operation, preceding), (from.get(), bytes), false)?;
+            driver.access((operation, preceding), (to.get(), bytes), true)?;
+            // SAFETY: both were checked.
+            unsafe { ptr::copy(from.get(), to.get(), bytes) };
+            Ok(())
+        };
+        driver.submit(stream(handle)?, "a copy on a device", None, Box::new(work))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemsetD8Async(pointer: u64, byte: u8, bytes: usize, handle: *mut c_void) -> i32 {
+    status(|| {
+        let driver = current()?.0;
+        let to = Address::of_device(pointer);
+        check(driver, to, bytes)?;
+        let work = move |operation: u32, preceding: &Preceding| {
+            let _running = lock(&driver.running);
+            driver.access((operation, preceding), (to.get(), bytes), true)?;
+            // SAFETY: the bytes were checked.
+            unsafe { to.get().write_bytes(byte, bytes) };
+            Ok(())
+        };
+        driver.submit(stream(handle)?, "a fill", None, Box::new(work))
+    })
+}

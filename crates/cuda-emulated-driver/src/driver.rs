@@ -1,0 +1,403 @@
+//! The driver: memory, devices, and the threads that work through their streams. It lives as long as the program.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use batchmaker_cuda_emulator::{DevicePointer, Kernel, Memory, Place};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use crate::control::{Settings, report, settings};
+use crate::image::Entry;
+use crate::order::{Operations, Preceding};
+use crate::queues::{Operation, Queues, Record, Stream, Work};
+use crate::status::Status;
+
+/// The driver, once it is initialised.
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+
+thread_local! {
+    /// The device whose context is current on this thread of the host.
+    static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// A kernel of a module.
+pub(crate) struct Function {
+    pub(crate) kernel: Kernel,
+    pub(crate) entry: Entry,
+    /// The most bytes of dynamic shared memory that a launch may have.
+    pub(crate) dynamic_shared_max: AtomicU32,
+}
+
+/// An event: where it was recorded last.
+#[derive(Default)]
+pub(crate) struct Event {
+    record: Mutex<Option<Arc<Record>>>,
+}
+
+impl Event {
+    /// Its place in a stream, if it was recorded.
+    pub(crate) fn record(&self) -> Option<Arc<Record>> {
+        lock(&self.record).clone()
+    }
+}
+
+/// Things that the host names by handles.
+pub(crate) struct Handles<T>(Mutex<HashMap<usize, Arc<T>>>);
+
+impl<T> Default for Handles<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Handles<T> {
+    /// A handle for something: an address that leads nowhere.
+    pub(crate) fn add(&self, of: T) -> usize {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        let handle = NEXT.fetch_add(1, Ordering::Relaxed) << 12;
+        lock(&self.0).insert(handle, Arc::new(of));
+        handle
+    }
+
+    pub(crate) fn get(&self, handle: usize) -> Result<Arc<T>, Status> {
+        lock(&self.0).get(&handle).cloned().ok_or(Status::InvalidHandle)
+    }
+
+    pub(crate) fn remove(&self, handle: usize) -> Result<Arc<T>, Status> {
+        lock(&self.0).remove(&handle).ok_or(Status::InvalidHandle)
+    }
+}
+
+/// See the [module's documentation](self).
+pub(crate) struct Driver {
+    pub(crate) devices: usize,
+    pub(crate) memory_bytes: usize,
+    /// The memory of all devices, and of the host where devices access it.
+    pub(crate) memory: Memory,
+    /// Held while an operation accesses the memory.
+    pub(crate) running: Mutex<()>,
+    /// The allocations of devices: address, device and bytes.
+    allocations: Mutex<BTreeMap<usize, (usize, usize)>>,
+    /// Those of the host: address and bytes.
+    pinned: Mutex<BTreeMap<usize, usize>>,
+    queues: Mutex<Queues>,
+    /// An operation was submitted, or is over.
+    changed: Condvar,
+    operations: Arc<Operations>,
+    next_stream: AtomicU32,
+    pub(crate) events: Handles<Event>,
+    pub(crate) modules: Handles<BTreeMap<String, Entry>>,
+    pub(crate) functions: Handles<Function>,
+}
+
+pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Initialises the driver, and begins the devices' threads.
+pub(crate) fn initialise() -> Result<(), Status> {
+    let Settings { devices, memory_bytes, .. } = *settings();
+    if devices == 0 {
+        return Err(Status::NoDevice);
+    }
+    DRIVER.get_or_init(|| {
+        let queues = Queues { failed: vec![None; devices], ..Queues::default() };
+        for device in 0..devices {
+            std::thread::spawn(move || DRIVER.wait().work(device));
+        }
+        Driver {
+            devices,
+            memory_bytes,
+            memory: Memory::new(usize::MAX),
+            running: Mutex::default(),
+            allocations: Mutex::default(),
+            pinned: Mutex::default(),
+            queues: Mutex::new(queues),
+            changed: Condvar::new(),
+            operations: Arc::default(),
+            next_stream: AtomicU32::new(0),
+            events: Handles::default(),
+            modules: Handles::default(),
+            functions: Handles::default(),
+        }
+    });
+    Ok(())
+}
+
+pub(crate) fn driver() -> Result<&'static Driver, Status> {
+    DRIVER.get().ok_or(Status::NotInitialized)
+}
+
+/// The driver, and the device whose context is current.
+pub(crate) fn current() -> Result<(&'static Driver, usize), Status> {
+    Ok((driver()?, CURRENT.get().ok_or(Status::InvalidContext)?))
+}
+
+pub(crate) fn current_device() -> Option<usize> {
+    CURRENT.get()
+}
+
+pub(crate) fn set_current(device: Option<usize>) {
+    CURRENT.set(device);
+}
+
+impl Driver {
+    // Streams.
+
+    /// A new stream of a device.
+    pub(crate) fn add_stream(&self, device: usize) -> u32 {
+        // Numbers up to the number of devices are those of default streams.
+        let number = self.next_stream.fetch_add(1, Ordering::Relaxed) + self.devices as u32;
+        lock(&self.queues).streams.insert(number, Stream::new(device));
+        number
+    }
+
+    /// Waits for a stream, and removes it.
+    pub(crate) fn remove_stream(&self, stream: u32) -> Result<(), Status> {
+        self.wait_for(stream)?;
+        lock(&self.queues).streams.remove(&stream);
+        Ok(())
+    }
+
+    /// Submits an operation to a stream.
+    pub(crate) fn submit(
+        &self,
+        stream: u32,
+        what: &str,
+        waits_for: Option<Arc<Record>>,
+        work: Work,
+    ) -> Result<(), Status> {
+        let queues = &mut *lock(&self.queues);
+        let Queues { streams, failed, host } = queues;
+        let of = Self::stream(streams, stream, self.devices)?;
+        if let Some(why) = failed[of.device] {
+            return Err(why);
+        }
+        of.submitted += 1;
+        of.known.learn(host);
+        if let Some(record) = &waits_for {
+            of.known.learn(&record.known);
+        }
+        let number = self.operations.add(stream, of.submitted, what.to_owned());
+        let preceding = Preceding { operations: self.operations.clone(), known: of.known.clone() };
+        of.known.has(stream, of.submitted);
+        of.waiting.push_back(Operation { number, preceding, work, waits_for });
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// A stream; the default one of a device begins when it is used first.
+    fn stream(
+        streams: &mut BTreeMap<u32, Stream>,
+        stream: u32,
+        devices: usize,
+    ) -> Result<&mut Stream, Status> {
+        if (stream as usize) < devices {
+            return Ok(streams.entry(stream).or_insert_with(|| Stream::new(stream as usize)));
+        }
+        streams.get_mut(&stream).ok_or(Status::InvalidHandle)
+    }
+
+    /// Records an event in a stream.
+    pub(crate) fn record(&self, event: &Event, stream: u32) -> Result<(), Status> {
+        let known = {
+            let queues = &mut *lock(&self.queues);
+            let of = Self::stream(&mut queues.streams, stream, self.devices)?;
+            let mut known = of.known.clone();
+            known.learn(&queues.host);
+            known.has(stream, of.submitted + 1);
+            known
+        };
+        let record = Arc::new(Record { known, ..Record::default() });
+        *lock(&event.record) = Some(record.clone());
+        let work = move |_: u32, _: &Preceding| {
+            record.is_over.store(true, Ordering::Release);
+            Ok(())
+        };
+        self.submit(stream, "an event", None, Box::new(work))
+    }
+
+    /// Waits until a stream's operations are over.
+    pub(crate) fn wait_for(&self, stream: u32) -> Result<(), Status> {
+        let mut queues = lock(&self.queues);
+        let device = Self::stream(&mut queues.streams, stream, self.devices)?.device;
+        while queues.failed[device].is_none()
+            && queues.streams.get(&stream).is_some_and(|stream| !stream.is_idle())
+        {
+            queues = self.changed.wait(queues).unwrap_or_else(PoisonError::into_inner);
+        }
+        if let Some(why) = queues.failed[device] {
+            return Err(why);
+        }
+        let Queues { streams, host, .. } = &mut *queues;
+        if let Some(stream) = streams.get(&stream) {
+            host.learn(&stream.known);
+        }
+        Ok(())
+    }
+
+    /// Whether a stream's operations are over.
+    pub(crate) fn is_over(&self, stream: u32) -> Result<bool, Status> {
+        let queues = &mut *lock(&self.queues);
+        let Queues { streams, failed, host } = queues;
+        let of = Self::stream(streams, stream, self.devices)?;
+        if let Some(why) = failed[of.device] {
+            return Err(why);
+        }
+        let is_over = of.is_idle();
+        if is_over {
+            host.learn(&of.known);
+        }
+        Ok(is_over)
+    }
+
+    /// Waits until a device's operations are over.
+    pub(crate) fn wait_for_device(&self, device: usize) -> Result<(), Status> {
+        let mut queues = lock(&self.queues);
+        while queues.failed[device].is_none() && !queues.is_idle(device) {
+            queues = self.changed.wait(queues).unwrap_or_else(PoisonError::into_inner);
+        }
+        queues.host_waited_for(device);
+        queues.failed[device].map_or(Ok(()), Err)
+    }
+
+    /// Waits for an event, if `waits`, and tells whether what was recorded is over. `device` is the one that is current.
+    pub(crate) fn event_is_over(
+        &self,
+        event: &Event,
+        device: usize,
+        waits: bool,
+    ) -> Result<bool, Status> {
+        let Some(record) = event.record() else { return Ok(true) };
+        let mut queues = lock(&self.queues);
+        loop {
+            if let Some(why) = queues.failed[device] {
+                return Err(why);
+            }
+            if record.is_over.load(Ordering::Acquire) {
+                queues.host.learn(&record.known);
+                return Ok(true);
+            }
+            if !waits {
+                return Ok(false);
+            }
+            queues = self.changed.wait(queues).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Why a device does nothing any more.
+    pub(crate) fn failed(&self, device: usize) -> Option<Status> {
+        lock(&self.queues).failed[device]
+    }
+
+    /// Works through the streams of a device.
+    fn work(&self, device: usize) {
+        let mut random = Pcg64Mcg::seed_from_u64(settings().seed ^ (device as u64) << 32);
+        let mut queues = lock(&self.queues);
+        loop {
+            let ready = queues.ready(device);
+            if ready.is_empty() || queues.failed[device].is_some() {
+                queues = self.changed.wait(queues).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let number = ready[random.random_range(0..ready.len())];
+            let stream = queues.streams.get_mut(&number).expect("a stream that is ready is there");
+            stream.is_running = true;
+            let Some(operation) = stream.waiting.pop_front() else { continue };
+            drop(queues);
+            let Settings { pause_us, lose_device: lost, .. } = *settings();
+            if pause_us > 0 {
+                std::thread::sleep(Duration::from_micros(random.random_range(0..=pause_us)));
+            }
+            let result = match lost == Some(device) {
+                true => Err(Status::DeviceUnavailable),
+                false => (operation.work)(operation.number, &operation.preceding),
+            };
+            queues = lock(&self.queues);
+            if let Some(stream) = queues.streams.get_mut(&number) {
+                stream.is_running = false;
+            }
+            if let Err(why) = result {
+                queues.fail(device, why);
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    // Memory.
+
+    /// Allocates memory of a device.
+    pub(crate) fn allocate(&self, device: usize, bytes: usize) -> Result<DevicePointer, Status> {
+        if bytes == 0 {
+            return Err(Status::InvalidValue);
+        }
+        if bytes > self.memory_bytes.saturating_sub(self.used(device)) {
+            return Err(Status::OutOfMemory);
+        }
+        let _running = lock(&self.running);
+        let at = self.memory.allocate(bytes, &format!("memory of device {device}"), Place::Device);
+        let at = at.ok_or(Status::OutOfMemory)?;
+        lock(&self.allocations).insert(at as usize, (device, bytes));
+        Ok(at)
+    }
+
+    /// Frees memory of a device.
+    pub(crate) fn free(&self, at: DevicePointer) -> Result<(), Status> {
+        lock(&self.allocations).remove(&(at as usize)).ok_or(Status::InvalidValue)?;
+        let _running = lock(&self.running);
+        self.memory.free(at).then_some(()).ok_or(Status::InvalidValue)
+    }
+
+    /// Bytes of memory of a device that are allocated.
+    pub(crate) fn used(&self, device: usize) -> usize {
+        lock(&self.allocations).values().filter(|of| of.0 == device).map(|of| of.1).sum()
+    }
+
+    /// Allocates memory of the host that devices access.
+    pub(crate) fn allocate_pinned(&self, bytes: usize) -> Result<DevicePointer, Status> {
+        let _running = lock(&self.running);
+        let at = self.memory.allocate(bytes, "memory of the host", Place::Host);
+        let at = at.ok_or(Status::OutOfMemory)?;
+        // What the host writes there is not seen.
+        self.memory.mark_written(at, bytes);
+        lock(&self.pinned).insert(at as usize, bytes);
+        Ok(at)
+    }
+
+    pub(crate) fn free_pinned(&self, at: DevicePointer) -> Result<(), Status> {
+        lock(&self.pinned).remove(&(at as usize)).ok_or(Status::InvalidValue)?;
+        let _running = lock(&self.running);
+        self.memory.free(at).then_some(()).ok_or(Status::InvalidValue)
+    }
+
+    /// Whether an address is in memory of the host that devices access.
+    pub(crate) fn is_pinned(&self, at: *const u8) -> bool {
+        let pinned = lock(&self.pinned);
+        let before = pinned.range(..=at as usize).next_back();
+        before.is_some_and(|(first, bytes)| (at as usize) < first + bytes)
+    }
+
+    /// An operation accesses memory of a device. An error if it is not allocated, or another operation's access is not ordered before.
+    pub(crate) fn access(
+        &self,
+        (operation, preceding): (u32, &Preceding),
+        (at, bytes): (*const u8, usize),
+        is_write: bool,
+    ) -> Result<(), Status> {
+        let name = |operation| preceding.operations.name(operation);
+        if !self.memory.is_allocated(at, bytes) {
+            report(format!("{} accesses {bytes} bytes that are not allocated", name(operation)));
+            return Err(Status::IllegalAddress);
+        }
+        // SAFETY: the caller holds `running`, as all operations do.
+        let race = unsafe { self.memory.operate((operation, preceding), at, bytes, is_write) };
+        let Some(other) = race else { return Ok(()) };
+        let (now, before) = (name(operation), name(other));
+        report(format!("data race: {now} accesses what {before} does, and nothing orders them"));
+        Err(Status::LaunchFailed)
+    }
+}
