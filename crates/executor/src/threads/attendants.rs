@@ -96,7 +96,7 @@ impl Attendants {
         self.dismissals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A number that changes when another worker takes its cores, or threads are to leave.
+    /// A number that rises when another worker takes its cores, or threads are to leave.
     fn reasons_to_leave(&self) -> usize {
         let of_others = self.cores.takes().wrapping_sub(self.takes.load(Ordering::Relaxed));
         of_others.wrapping_add(self.dismissals.load(Ordering::Relaxed))
@@ -168,9 +168,10 @@ impl Attendants {
                 ended = None;
             } else {
                 let ended = ended.get_or_insert_with(Instant::now);
-                let is_to_leave =
-                    self.reasons_to_leave() != self.reasons_at_end.load(Ordering::Relaxed);
-                if is_to_leave || ended.elapsed() > self.stays_for {
+                let at_end = self.reasons_at_end.load(Ordering::Relaxed);
+                // The difference is negative while the worker itself takes its cores.
+                let reasons = self.reasons_to_leave().wrapping_sub(at_end) as isize;
+                if reasons > 0 || ended.elapsed() > self.stays_for {
                     break;
                 }
             }

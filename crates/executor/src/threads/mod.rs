@@ -339,8 +339,13 @@ mod tests {
         run();
         assert_eq!(one.attendants.awake(), [0, 1], "between runs");
         let in_use = two.in_use();
-        wait_for_awake(0);
+        while one.attendants.called() != [0, 0] {
+            std::thread::yield_now();
+        }
         drop(in_use);
+        while cores.idle.load(Ordering::Relaxed) != 2 {
+            std::thread::yield_now();
+        }
         run();
         let _in_use = one.in_use();
         assert!(one.borrow_all(Duration::from_secs(60)).is_some(), "it was told to leave");
