@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -156,10 +156,15 @@ impl Driver {
         number
     }
 
-    /// Waits for a stream, and removes it.
+    /// Removes a stream once its operations are over.
     pub(crate) fn remove_stream(&self, stream: u32) -> Result<(), Status> {
-        self.wait_for(stream)?;
-        lock(&self.queues).streams.remove(&stream);
+        let queues = &mut *lock(&self.queues);
+        let of = queues.streams.get_mut(&stream).filter(|of| !of.is_destroyed);
+        let of = of.ok_or(Status::InvalidHandle)?;
+        of.is_destroyed = true;
+        if of.is_idle() {
+            queues.streams.remove(&stream);
+        }
         Ok(())
     }
 
@@ -199,20 +204,21 @@ impl Driver {
         if (stream as usize) < devices {
             return Ok(streams.entry(stream).or_insert_with(|| Stream::new(stream as usize)));
         }
-        streams.get_mut(&stream).ok_or(Status::InvalidHandle)
+        let of = streams.get_mut(&stream).filter(|of| !of.is_destroyed);
+        of.ok_or(Status::InvalidHandle)
     }
 
     /// Records an event in a stream.
     pub(crate) fn record(&self, event: &Event, stream: u32) -> Result<(), Status> {
-        let known = {
+        let (device, known) = {
             let queues = &mut *lock(&self.queues);
             let of = Self::stream(&mut queues.streams, stream, self.devices)?;
             let mut known = of.known.clone();
             known.learn(&queues.host);
             known.has(stream, of.submitted + 1);
-            known
+            (of.device, known)
         };
-        let record = Arc::new(Record { known, ..Record::default() });
+        let record = Arc::new(Record { device, is_over: AtomicBool::new(false), known });
         *lock(&event.record) = Some(record.clone());
         let work = move |_: u32, _: &Preceding| {
             record.is_over.store(true, Ordering::Release);
@@ -221,8 +227,8 @@ impl Driver {
         self.submit(stream, "an event", None, Box::new(work))
     }
 
-    /// Waits until a stream's operations are over.
-    pub(crate) fn wait_for(&self, stream: u32) -> Result<(), Status> {
+    /// Waits until a stream's operations are over. The host knows that then, if it `learns`.
+    pub(crate) fn wait_for(&self, stream: u32, learns: bool) -> Result<(), Status> {
         let mut queues = lock(&self.queues);
         let device = Self::stream(&mut queues.streams, stream, self.devices)?.device;
         while queues.failed[device].is_none()
@@ -234,10 +240,15 @@ impl Driver {
             return Err(why);
         }
         let Queues { streams, host, .. } = &mut *queues;
-        if let Some(stream) = streams.get(&stream) {
+        if let Some(stream) = streams.get(&stream).filter(|_| learns) {
             host.learn(&stream.known);
         }
         Ok(())
+    }
+
+    /// The host knows what precedes an operation that it has seen.
+    pub(crate) fn host_has_seen(&self, preceding: &Preceding) {
+        lock(&self.queues).host.learn(&preceding.known);
     }
 
     /// Whether a stream's operations are over.
@@ -265,22 +276,17 @@ impl Driver {
         queues.failed[device].map_or(Ok(()), Err)
     }
 
-    /// Waits for an event, if `waits`, and tells whether what was recorded is over. `device` is the one that is current.
-    pub(crate) fn event_is_over(
-        &self,
-        event: &Event,
-        device: usize,
-        waits: bool,
-    ) -> Result<bool, Status> {
+    /// Waits for an event, if `waits`, and tells whether what was recorded is over.
+    pub(crate) fn event_is_over(&self, event: &Event, waits: bool) -> Result<bool, Status> {
         let Some(record) = event.record() else { return Ok(true) };
         let mut queues = lock(&self.queues);
         loop {
-            if let Some(why) = queues.failed[device] {
-                return Err(why);
-            }
             if record.is_over.load(Ordering::Acquire) {
                 queues.host.learn(&record.known);
                 return Ok(true);
+            }
+            if let Some(why) = queues.failed[record.device] {
+                return Err(why);
             }
             if !waits {
                 return Ok(false);
@@ -320,6 +326,9 @@ impl Driver {
             queues = lock(&self.queues);
             if let Some(stream) = queues.streams.get_mut(&number) {
                 stream.is_running = false;
+                if stream.is_destroyed && stream.is_idle() {
+                    queues.streams.remove(&number);
+                }
             }
             if let Err(why) = result {
                 queues.fail(device, why);
@@ -345,10 +354,14 @@ impl Driver {
         Ok(at)
     }
 
-    /// Frees memory of a device.
+    /// Takes an allocation off the list: its memory is free for others, once [`Self::free`] is called.
+    pub(crate) fn end_allocation(&self, at: DevicePointer) -> Result<usize, Status> {
+        let ended = lock(&self.allocations).remove(&(at as usize));
+        ended.map(|(_, bytes)| bytes).ok_or(Status::InvalidValue)
+    }
+
+    /// Frees memory of an allocation that has ended.
     pub(crate) fn free(&self, at: DevicePointer) -> Result<(), Status> {
-        lock(&self.allocations).remove(&(at as usize)).ok_or(Status::InvalidValue)?;
-        let _running = lock(&self.running);
         self.memory.free(at).then_some(()).ok_or(Status::InvalidValue)
     }
 

@@ -20,8 +20,10 @@ pub(crate) struct Operation {
 }
 
 /// An event's place in a stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Record {
+    /// The stream's device.
+    pub(crate) device: usize,
     /// Whether all before it is over.
     pub(crate) is_over: AtomicBool,
     pub(crate) known: Known,
@@ -32,6 +34,8 @@ pub(crate) struct Stream {
     pub(crate) device: usize,
     pub(crate) waiting: VecDeque<Operation>,
     pub(crate) is_running: bool,
+    /// Whether the host has destroyed it: it ends when it is idle.
+    pub(crate) is_destroyed: bool,
     /// Operations that it was given.
     pub(crate) submitted: u32,
     /// What its next operation follows.
@@ -44,6 +48,7 @@ impl Stream {
             device,
             waiting: VecDeque::new(),
             is_running: false,
+            is_destroyed: false,
             submitted: 0,
             known: Known::default(),
         }
@@ -53,9 +58,10 @@ impl Stream {
         self.waiting.is_empty() && !self.is_running
     }
 
-    /// Whether its next operation can run.
-    fn is_ready(&self) -> bool {
-        let is_over = |of: &Arc<Record>| of.is_over.load(Ordering::Acquire);
+    /// Whether its next operation can run. What waits for a device that failed waits no longer.
+    fn is_ready(&self, failed: &[Option<Status>]) -> bool {
+        let is_over =
+            |of: &Arc<Record>| of.is_over.load(Ordering::Acquire) || failed[of.device].is_some();
         let front = self.waiting.front();
         !self.is_running && front.is_some_and(|next| next.waits_for.as_ref().is_none_or(is_over))
     }
@@ -76,7 +82,10 @@ impl Queues {
     /// The streams of a device whose next operation can run.
     pub(crate) fn ready(&self, device: usize) -> Vec<u32> {
         let of_device = self.streams.iter().filter(|(_, stream)| stream.device == device);
-        of_device.filter(|(_, stream)| stream.is_ready()).map(|(&number, _)| number).collect()
+        of_device
+            .filter(|(_, stream)| stream.is_ready(&self.failed))
+            .map(|(&number, _)| number)
+            .collect()
     }
 
     /// A device does nothing any more: what waits on its streams is dropped.

@@ -197,6 +197,43 @@ fn the_host_polls_a_counter(emulated: &Emulated) {
     assert_eq!(emulated.reports(), [""; 0]);
 }
 
+/// A stream that waits for an event of a device that fails goes on, and so does a host that waits for the event.
+fn a_device_fails_that_others_wait_for(emulated: &Emulated) {
+    emulated.configure("devices", "2");
+    let [program, other] = [0, 1].map(Program::new);
+    let x = program.stream.clone_htod(&numbers()).unwrap();
+    let mut y = program.stream.alloc_zeros::<f32>(COUNT).unwrap();
+    program.stream.synchronize().unwrap();
+    emulated.configure("fail_launch", "1");
+    program.scale("scale", &program.stream, &x, &mut y);
+    if let Ok(event) = program.stream.record_event(None) {
+        other.stream.wait(&event).unwrap();
+        other.stream.synchronize().unwrap();
+        assert_eq!(error(event.synchronize()), sys::CUresult::CUDA_ERROR_LAUNCH_FAILED);
+    }
+    let x = other.stream.clone_htod(&numbers()).unwrap();
+    let mut y = other.stream.alloc_zeros::<f32>(COUNT).unwrap();
+    other.scale("scale", &other.stream, &x, &mut y);
+    assert_eq!(other.stream.clone_dtoh(&y).unwrap(), scaled(), "one launch alone failed");
+}
+
+/// Memory that another stream may still use is freed.
+fn memory_is_freed_too_early(emulated: &Emulated) {
+    emulated.configure("pause_us", "300");
+    let program = Program::new(0);
+    let (stream, other) = (program.stream.clone(), program.context.new_stream().unwrap());
+    let x = stream.clone_htod(&numbers()).unwrap();
+    let mut y = other.alloc_zeros::<f32>(COUNT).unwrap();
+    stream.synchronize().unwrap();
+    program.scale("scale", &other, &x, &mut y);
+    // On the stream that it was allocated on.
+    drop(x);
+    let done = stream.synchronize().and(other.synchronize());
+    assert_eq!(error(done), sys::CUresult::CUDA_ERROR_LAUNCH_FAILED);
+    let reports = emulated.reports();
+    assert!(!reports.is_empty(), "{reports:?}");
+}
+
 /// Too much memory is asked for; launches fail; one of two devices is lost, and the other one works on.
 fn errors_that_a_test_asks_for(emulated: &Emulated) {
     emulated.configure("devices", "2");
@@ -281,6 +318,8 @@ cases! {
     forgotten_event, a_wait_for_an_event_is_forgotten;
     out_of_bounds, a_kernel_reads_out_of_bounds;
     polled_counter, the_host_polls_a_counter;
+    failed_device, a_device_fails_that_others_wait_for;
+    early_free, memory_is_freed_too_early;
     errors, errors_that_a_test_asks_for;
     cooperative, a_cooperative_grid_that_does_not_fit;
 }

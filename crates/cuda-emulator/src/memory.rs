@@ -89,6 +89,9 @@ impl Memory {
 
     /// Allocates bytes, which count as not written; none if the memory is full. `name` is what reports call them.
     pub fn allocate(&self, bytes: usize, name: &str, place: Place) -> Option<DevicePointer> {
+        if bytes >= SPAN {
+            return None;
+        }
         let mut all = self.allocations();
         let span = bytes.next_multiple_of(GAP) + GAP;
         let is_counted = place == Place::Device;
@@ -96,6 +99,7 @@ impl Memory {
             return None;
         }
         let is_full = all.end + span > SPAN;
+        let end = all.end;
         let again = all.free.get_mut(&span).filter(|free| is_full || free.len() > KEPT_FREE);
         let offset = match again.and_then(VecDeque::pop_front) {
             Some(offset) => offset,
@@ -109,10 +113,8 @@ impl Memory {
         all.used += if is_counted { bytes } else { 0 };
         all.live.insert(offset, Allocation { bytes, name: name.to_owned(), place });
         self.fill(offset, bytes, NEW, ALLOCATED);
-        if place == Place::Shared {
-            let granules = bytes.div_ceil(GRANULE_BYTES);
-            // SAFETY: the granules are those of the allocation, which is new. Zeros are granules without accesses.
-            unsafe { self.granule(offset).write_bytes(0, granules) };
+        if offset < end {
+            self.granules.clear(offset / GRANULE_BYTES, bytes.div_ceil(GRANULE_BYTES));
         }
         // SAFETY: the offset is within the mapping.
         Some(unsafe { self.bytes.first.add(offset) })
@@ -215,7 +217,8 @@ impl Memory {
             // SAFETY: the offset belongs to an allocation, and the caller promises that nobody else accesses its granule.
             let granule = unsafe { &mut *self.granule(offset) };
             let precedes = |operation| history.precedes(operation);
-            race = race.or(granule.operation(operation, (mask, is_write), precedes));
+            let found = granule.operation(operation, (mask, is_write, None), precedes);
+            race = race.or(found);
         }
         race
     }
@@ -312,6 +315,27 @@ impl<T> Mapping<T> {
         let first = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         assert_ne!(first, libc::MAP_FAILED, "no addresses for {bytes} bytes");
         Self { first: first.cast(), bytes }
+    }
+}
+
+impl<T> Mapping<T> {
+    /// Makes elements zeros. Whole pages take no memory then.
+    fn clear(&self, first: usize, count: usize) {
+        const PAGE: usize = 4096;
+        // SAFETY: the caller has elements of the mapping, which nobody accesses meanwhile; zeros are a value of them.
+        unsafe {
+            let (from, to) =
+                (self.first.add(first).cast::<u8>(), self.first.add(first + count).cast::<u8>());
+            let pages = from.add(from.align_offset(PAGE))..to.sub(to as usize % PAGE);
+            if pages.start < pages.end {
+                let bytes = pages.end.offset_from_unsigned(pages.start);
+                libc::madvise(pages.start.cast(), bytes, libc::MADV_DONTNEED);
+                from.write_bytes(0, pages.start.offset_from_unsigned(from));
+                pages.end.write_bytes(0, to.offset_from_unsigned(pages.end));
+            } else {
+                from.write_bytes(0, to.offset_from_unsigned(from));
+            }
+        }
     }
 }
 

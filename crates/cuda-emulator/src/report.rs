@@ -10,6 +10,8 @@ pub enum Fault {
     DataRace,
     /// An access of bytes that belong to no allocation.
     OutOfBounds,
+    /// An atomic operation at an address that is no multiple of its bytes.
+    Misaligned,
     /// A read of bytes that nobody has written.
     UninitialisedRead,
     /// A read through the read-only cache of bytes that the same launch writes, before or after.
@@ -32,13 +34,17 @@ pub enum Fault {
 impl Fault {
     /// Whether nothing sensible can be run after the fault.
     pub(crate) fn is_fatal(self) -> bool {
-        matches!(self, Self::OutOfBounds | Self::WarpMask | Self::Deadlock | Self::Limit)
+        matches!(
+            self,
+            Self::OutOfBounds | Self::Misaligned | Self::WarpMask | Self::Deadlock | Self::Limit
+        )
     }
 
     fn name(self) -> &'static str {
         match self {
             Self::DataRace => "data race",
             Self::OutOfBounds => "access out of bounds",
+            Self::Misaligned => "misaligned atomic operation",
             Self::UninitialisedRead => "read of uninitialised memory",
             Self::ReadOnlyWritten => "read-only load of written memory",
             Self::DivergentBarrier => "barrier in divergent code",

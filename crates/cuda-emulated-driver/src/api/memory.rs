@@ -53,8 +53,11 @@ unsafe extern "C" fn cuMemAllocAsync(to: *mut u64, bytes: usize, _stream: *mut c
 extern "C" fn cuMemFree_v2(pointer: u64) -> i32 {
     status(|| {
         let (driver, device) = current()?;
+        let at = Address::of_device(pointer);
+        driver.end_allocation(at.get())?;
         driver.wait_for_device(device)?;
-        driver.free(Address::of_device(pointer).get())
+        let _running = lock(&driver.running);
+        driver.free(at.get())
     })
 }
 
@@ -63,7 +66,13 @@ extern "C" fn cuMemFreeAsync(pointer: u64, handle: *mut c_void) -> i32 {
     status(|| {
         let driver = current()?.0;
         let at = Address::of_device(pointer);
-        let work = move |_: u32, _: &Preceding| driver.free(at.get());
+        let bytes = driver.end_allocation(at.get())?;
+        let work = move |operation: u32, preceding: &Preceding| {
+            let _running = lock(&driver.running);
+            // Whoever uses the memory does so before.
+            driver.access((operation, preceding), (at.get(), bytes), true)?;
+            driver.free(at.get())
+        };
         driver.submit(stream(handle)?, "the end of an allocation", None, Box::new(work))
     })
 }
@@ -90,8 +99,9 @@ unsafe extern "C" fn cuMemHostAlloc(to: *mut *mut c_void, bytes: usize, _flags: 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFreeHost(at: *mut c_void) -> i32 {
     status(|| {
-        let (driver, device) = current()?;
-        driver.wait_for_device(device)?;
+        let driver = current()?.0;
+        // Copies of any device may use it.
+        (0..driver.devices).try_for_each(|device| driver.wait_for_device(device))?;
         driver.free_pinned(at.cast())
     })
 }
@@ -133,6 +143,9 @@ unsafe fn to_device(
     let work = move |operation: u32, preceding: &Preceding| {
         let _running = lock(&driver.running);
         driver.access((operation, preceding), (to.get(), bytes), true)?;
+        if copied.is_none() {
+            driver.access((operation, preceding), (from.get(), bytes), false)?;
+        }
         let from = copied.as_ref().map_or(from.get().cast_const(), |of| of.as_ptr());
         // SAFETY: the target was checked; the source is a copy, or memory that the host keeps until the copy is over.
         unsafe { ptr::copy(from, to.get(), bytes) };
@@ -146,15 +159,19 @@ unsafe fn from_device(to: *mut c_void, pointer: u64, bytes: usize, of: u32) -> R
     let driver = current()?.0;
     let (to, from) = (Address(to.cast()), Address::of_device(pointer));
     check(driver, from, bytes)?;
+    let is_pinned = driver.is_pinned(to.get());
     let work = move |operation: u32, preceding: &Preceding| {
         let _running = lock(&driver.running);
         driver.access((operation, preceding), (from.get(), bytes), false)?;
+        if is_pinned {
+            driver.access((operation, preceding), (to.get(), bytes), true)?;
+        }
         // SAFETY: the source was checked; the host keeps the target until the copy is over.
         unsafe { ptr::copy(from.get(), to.get(), bytes) };
         Ok(())
     };
     driver.submit(of, "a copy to the host", None, Box::new(work))?;
-    if driver.is_pinned(to.get()) { Ok(()) } else { driver.wait_for(of) }
+    if is_pinned { Ok(()) } else { driver.wait_for(of, true) }
 }
 
 #[unsafe(no_mangle)]
@@ -174,7 +191,8 @@ unsafe extern "C" fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize)
         let default = stream(ptr::null_mut())?;
         // SAFETY: the caller's promise.
         unsafe { to_device(to, from, bytes, default)? };
-        current()?.0.wait_for(default)
+        // The host may go on before the device has the bytes: it waits here, and knows nothing by that.
+        current()?.0.wait_for(default, false)
     })
 }
 
@@ -195,7 +213,7 @@ unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -
         let default = stream(ptr::null_mut())?;
         // SAFETY: the caller's promise.
         unsafe { from_device(to, from, bytes, default)? };
-        current()?.0.wait_for(default)
+        current()?.0.wait_for(default, true)
     })
 }
 

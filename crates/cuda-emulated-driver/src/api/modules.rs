@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use batchmaker_cuda_emulator::{Launch, Schedule, run_among};
+use batchmaker_cuda_emulator::{Launch, Schedule, THREADS_MAX, run_among};
 
 use super::status;
 use super::streams::stream;
@@ -56,7 +56,8 @@ unsafe extern "C" fn cuModuleGetFunction(
             report(format!("the image has the kernel {name}, no library of kernels does"));
             Status::NotFound
         })?;
-        let dynamic_shared_max = AtomicU32::new(occupancy::BLOCK_SHARED_BYTES);
+        let dynamic_shared_max =
+            AtomicU32::new(occupancy::BLOCK_SHARED_BYTES.saturating_sub(entry.shared));
         let handle = driver.functions.add(Function { kernel, entry, dynamic_shared_max });
         // SAFETY: the caller's promise.
         unsafe { to.write(ptr::without_provenance_mut(handle)) };
@@ -151,18 +152,24 @@ unsafe fn launch(
     let driver = current()?.0;
     let of: Arc<Function> = driver.functions.get(function.addr())?;
     let Shape { grid, block, dynamic_shared, is_cooperative } = shape;
-    let (blocks, threads) = (grid.iter().product::<u32>(), block.iter().product::<u32>());
+    let product = |of: [u32; 3]| of.iter().map(|&of| u64::from(of)).product::<u64>();
+    let (blocks, threads) = (product(grid), product(block));
+    let [_, grid_y, grid_z] = grid;
+    let is_too_large = threads > 1024 || block[2] > 64 || grid_y.max(grid_z) > 65_535;
     let shared_max = of.dynamic_shared_max.load(Ordering::Relaxed);
-    if blocks == 0 || threads == 0 || threads > 1024 || dynamic_shared > shared_max {
+    if blocks == 0 || threads == 0 || is_too_large || dynamic_shared > shared_max {
         return Err(Status::InvalidValue);
     }
+    let threads = threads as u32;
     let shared = of.entry.shared + dynamic_shared;
     let of_one = occupancy::blocks(threads, of.entry.registers, shared);
-    let resident = of_one * settings().multiprocessors;
+    // The emulator has no more threads at a time than a GPU of two such multiprocessors.
+    let resident_max = THREADS_MAX as u32 / threads;
+    let resident = (of_one * settings().multiprocessors).min(resident_max);
     if resident == 0 {
         return Err(Status::LaunchOutOfResources);
     }
-    if is_cooperative && blocks > resident {
+    if is_cooperative && blocks > u64::from(resident) {
         return Err(Status::CooperativeLaunchTooLarge);
     }
     let argument = |(at, &bytes): (usize, &usize)| {
@@ -175,10 +182,11 @@ unsafe fn launch(
     let work = move |operation: u32, preceding: &Preceding| {
         let seed = {
             let settings = &mut *settings();
-            settings.fail_launch = match settings.fail_launch {
-                1 => return Err(Status::LaunchFailed),
-                left => left.saturating_sub(1),
-            };
+            let is_to_fail = settings.fail_launch == 1;
+            settings.fail_launch = settings.fail_launch.saturating_sub(1);
+            if is_to_fail {
+                return Err(Status::LaunchFailed);
+            }
             settings.seed
         };
         let _running = lock(&driver.running);

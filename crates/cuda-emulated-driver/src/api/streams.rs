@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
 use super::status;
-use crate::driver::{Event, current};
+use crate::driver::{Event, current, driver};
+use crate::order::Preceding;
 use crate::status::Status;
 
 /// The number of a stream: its address in pages. The default stream has the number of its device.
@@ -45,7 +46,7 @@ extern "C" fn cuStreamDestroy_v2(handle: *mut c_void) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamSynchronize(handle: *mut c_void) -> i32 {
-    status(|| current()?.0.wait_for(stream(handle)?))
+    status(|| current()?.0.wait_for(stream(handle)?, true))
 }
 
 #[unsafe(no_mangle)]
@@ -73,13 +74,15 @@ unsafe extern "C" fn cuLaunchHostFunc(
     unsafe impl Send for Argument {}
     status(|| {
         let argument = Argument(argument);
-        let work = move |_: u32, _: &_| {
+        let driver = current()?.0;
+        let work = move |_: u32, preceding: &Preceding| {
             let Argument(argument) = { argument };
+            driver.host_has_seen(preceding);
             // SAFETY: the caller's promise.
             unsafe { function(argument) };
             Ok(())
         };
-        current()?.0.submit(stream(handle)?, "a function of the host", None, Box::new(work))
+        driver.submit(stream(handle)?, "a function of the host", None, Box::new(work))
     })
 }
 
@@ -108,8 +111,8 @@ extern "C" fn cuEventRecord(event: *mut c_void, handle: *mut c_void) -> i32 {
 
 /// Whether what an event recorded is over; waits for it first, if `waits`.
 fn is_over(event: *mut c_void, waits: bool) -> Result<bool, Status> {
-    let (driver, device) = current()?;
-    driver.event_is_over(&*driver.events.get(event.addr())?, device, waits)
+    let driver = driver()?;
+    driver.event_is_over(&*driver.events.get(event.addr())?, waits)
 }
 
 #[unsafe(no_mangle)]

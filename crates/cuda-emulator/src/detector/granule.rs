@@ -4,7 +4,10 @@ use super::clock::{Clock, Epoch, ThreadNumber};
 use super::scope::Scope;
 
 /// Accesses that a granule holds. Where more threads read the same bytes, one of them is forgotten at random.
-const ACCESSES: usize = 6;
+const ACCESSES: usize = 5;
+
+/// Operations before the last one that a granule holds, by what they did.
+const PAST: usize = 4;
 
 const WRITE: u8 = 1 << 4;
 const SCOPE_BITS: u32 = 5;
@@ -88,62 +91,121 @@ pub(crate) enum Earlier {
     Operation(u32),
 }
 
-/// The accesses of four bytes: those of the last operation on them, by thread, and the last operations before it. Zeros are a granule without
+/// What an operation before the last one did to some of the four bytes.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Past {
+    operation: u32,
+    bytes: u8,
+    kind: Kind,
+}
+
+/// What an operation does to bytes. Atomic is what includes all threads of the GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    #[default]
+    Read,
+    Write,
+    AtomicRead,
+    AtomicWrite,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Read, Self::Write, Self::AtomicRead, Self::AtomicWrite];
+
+    fn of(is_write: bool, scope: Option<Scope>) -> Self {
+        match (is_write, scope.is_some_and(|scope| scope >= Scope::Gpu)) {
+            (false, false) => Self::Read,
+            (true, false) => Self::Write,
+            (false, true) => Self::AtomicRead,
+            (true, true) => Self::AtomicWrite,
+        }
+    }
+
+    fn is_write(self) -> bool {
+        matches!(self, Self::Write | Self::AtomicWrite)
+    }
+
+    fn is_atomic(self) -> bool {
+        matches!(self, Self::AtomicRead | Self::AtomicWrite)
+    }
+
+    fn conflicts(self, other: Self) -> bool {
+        (self.is_write() || other.is_write()) && !(self.is_atomic() && other.is_atomic())
+    }
+}
+
+/// The accesses of four bytes: those of the last operation on them, by thread, and what operations before it did. Zeros are a granule without
 /// accesses.
 #[derive(Default)]
 #[repr(C, align(64))]
 pub(crate) struct Granule {
     /// The operation whose accesses `entries` has: a launch, or a copy, which has none.
     operation: u32,
-    /// The bytes that it has written and read, and those that it has read through the read-only cache.
-    written: u8,
-    read: u8,
+    /// The bytes that it has accessed, by the kind of access.
+    accessed: [u8; 4],
+    /// Those that it has read through the read-only cache.
     read_only: u8,
-    /// The bytes that the operations before it have written and read, as far as they are known.
-    written_before: u8,
-    read_before: u8,
-    /// The last operations that did so.
-    writer: u32,
-    reader: u32,
+    /// A bit for each of `past` that precedes it.
+    follows: u8,
+    past: [Past; PAST],
     entries: [Entry; ACCESSES],
 }
 
 impl Granule {
-    /// Notes an access of an operation as a whole. Returns an earlier operation that it races with, where `precedes` says which ones come before.
+    /// Notes an access of an operation as a whole, in a scope if it is atomic. Returns an earlier operation that it races with, where `precedes` says
+    /// which ones come before.
     pub(crate) fn operation(
         &mut self,
         operation: u32,
-        (bytes, is_write): (u8, bool),
-        mut precedes: impl FnMut(u32) -> bool,
+        (bytes, is_write, scope): (u8, bool, Option<Scope>),
+        precedes: impl FnMut(u32) -> bool,
     ) -> Option<u32> {
-        if self.operation != operation {
-            self.end_operation();
-            self.operation = operation;
-        }
-        let race = if self.written_before & bytes != 0 && !precedes(self.writer) {
-            Some(self.writer)
-        } else if is_write && self.read_before & bytes != 0 && !precedes(self.reader) {
-            Some(self.reader)
-        } else {
-            None
+        self.begin(operation, precedes);
+        let kind = Kind::of(is_write, scope);
+        self.accessed[kind as usize] |= bytes;
+        let races = |(at, past): &(usize, &Past)| {
+            past.bytes & bytes != 0 && past.kind.conflicts(kind) && self.follows >> at & 1 == 0
         };
-        self.written |= if is_write { bytes } else { 0 };
-        self.read |= if is_write { 0 } else { bytes };
-        race
+        self.past.iter().enumerate().find(races).map(|(_, past)| past.operation)
     }
 
-    /// The accesses of the last operation become those of one before.
-    fn end_operation(&mut self) {
-        if self.written != 0 {
-            (self.writer, self.written_before) =
-                (self.operation, self.written | self.written_before);
-            self.read_before &= !self.written;
+    /// An operation accesses the bytes: the accesses of the one before become past.
+    fn begin(&mut self, operation: u32, mut precedes: impl FnMut(u32) -> bool) {
+        if self.operation == operation {
+            return;
         }
-        if self.read & !self.written != 0 {
-            (self.reader, self.read_before) = (self.operation, self.read | self.read_before);
+        for kind in Kind::ALL {
+            let bytes = self.accessed[kind as usize];
+            if bytes != 0 {
+                self.add_past(Past { operation: self.operation, bytes, kind });
+            }
         }
-        (self.written, self.read, self.read_only) = (0, 0, 0);
+        (self.operation, self.accessed, self.read_only) = (operation, [0; 4], 0);
         self.entries = Default::default();
+        let followed = |of: &(usize, &Past)| of.1.bytes != 0 && precedes(of.1.operation);
+        let followed = self.past.iter().enumerate().filter(followed);
+        self.follows = followed.fold(0, |all, (at, _)| all | 1 << at);
+    }
+
+    /// Keeps what the last operation did, in place of what it stands for, or else of what is oldest.
+    fn add_past(&mut self, new: Past) {
+        let stands_for = |(at, old): &(usize, &Past)| {
+            let is_followed = old.bytes == 0 || self.follows >> at & 1 == 1;
+            is_followed
+                && old.bytes & !new.bytes == 0
+                && (new.kind == Kind::Write || new.kind == old.kind)
+        };
+        let place = self.past.iter().enumerate().find(stands_for).map(|(at, _)| at);
+        let oldest = || {
+            let order = |(at, past): &(usize, &Past)| (past.operation, *at);
+            self.past.iter().enumerate().min_by_key(order).map_or(0, |(at, _)| at)
+        };
+        let place = place.unwrap_or_else(oldest);
+        self.past[place] = new;
+        // It is the last operation's own.
+        self.follows &= !(1 << place);
     }
 
     /// Notes an access of a thread, and returns an earlier one of the same launch that it races with.
@@ -185,11 +247,12 @@ impl Granule {
     /// Notes a read through the read-only cache. Returns whether the operation has written some of the bytes.
     pub(super) fn read_only(&mut self, operation: u32, bytes: u8) -> bool {
         if self.operation != operation {
-            self.end_operation();
-            self.operation = operation;
+            // The read itself follows, and notes the operation.
+            return false;
         }
         self.read_only |= bytes;
-        self.written & bytes != 0
+        let written = Kind::ALL.iter().filter(|kind| kind.is_write());
+        written.fold(0, |all, &kind| all | self.accessed[kind as usize]) & bytes != 0
     }
 
     /// Whether the operation has read some of the bytes through the read-only cache.

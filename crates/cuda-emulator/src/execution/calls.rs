@@ -128,6 +128,14 @@ unsafe fn before_atomic(
     // SAFETY: as for `access`; no reference lives while another thread runs.
     unsafe {
         Execution::before_atomic(this, at, site);
+        if !(at as usize).is_multiple_of(bytes) {
+            let (kernel, memory) = ((*this).launch.kernel, (*this).memory);
+            let code = kernel.site(site);
+            (*this).report(Fault::Misaligned, (code, 0), || {
+                format!("{} at {}", memory.describe(at), kernel.line(code))
+            });
+            Execution::abandon(this);
+        }
         if effect != Effect::Store && !(*this).check(at, bytes, (false, Some(scope)), site) {
             Execution::abandon(this);
         }

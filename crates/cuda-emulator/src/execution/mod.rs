@@ -19,7 +19,7 @@ use crate::memory::Memory;
 use crate::report::{Fault, Report};
 
 /// The most threads that are resident.
-const SLOTS_MAX: usize = 4096;
+pub const THREADS_MAX: usize = 4096;
 
 /// Numbers launches that [`run`] runs.
 static LAUNCHES: AtomicU32 = AtomicU32::new(1);
@@ -57,8 +57,8 @@ pub unsafe fn run_among(
     let threads = launch.block.iter().map(|&of| of as usize).product::<usize>();
     assert!(blocks > 0 && threads > 0 && launch.resident_blocks_max > 0, "an empty launch");
     let resident = blocks.min(launch.resident_blocks_max);
-    if resident * threads > SLOTS_MAX {
-        let detail = format!("{} threads at a time, of {SLOTS_MAX}", resident * threads);
+    if resident * threads > THREADS_MAX {
+        let detail = format!("{} threads at a time, of {THREADS_MAX}", resident * threads);
         let kernel = launch.kernel.name.clone();
         let reports = vec![Report { fault: Fault::Limit, kernel, detail }];
         return Outcome { reports, ..Outcome::default() };

@@ -228,7 +228,8 @@ impl<'a> Execution<'a> {
     }
 
     fn free_shared(&mut self, place: usize) {
-        for (_, at) in self.blocks[place].shared.drain(..) {
+        for (_, at, bytes) in self.blocks[place].shared.drain(..) {
+            self.detector.forget(at as usize..at as usize + bytes);
             self.memory.free(at);
         }
     }
@@ -663,13 +664,13 @@ impl<'a> Execution<'a> {
     pub(super) fn shared(&mut self, key: *const c_void, bytes: usize, name: &str) -> DevicePointer {
         let place = self.threads[self.current].block;
         let shared = &mut self.blocks[place].shared;
-        if let Some(&(_, at)) = shared.iter().find(|(of, _)| *of == key) {
+        if let Some(&(_, at, _)) = shared.iter().find(|(of, ..)| *of == key) {
             return at;
         }
         let bytes = if key.is_null() { self.launch.dynamic_shared } else { bytes };
         match self.memory.allocate(bytes, &format!("__shared__ {name}"), Place::Shared) {
             Some(at) => {
-                shared.push((key, at));
+                shared.push((key, at, bytes));
                 at
             }
             None => ptr::null_mut(),

@@ -68,8 +68,8 @@ pub(super) struct Block {
     pub(super) waiting: usize,
     /// The barrier that they wait at, and where it is.
     pub(super) barrier: Option<(Barrier, Site)>,
-    /// Its shared memory: the address of a variable's key, null for dynamic memory, and where it lies.
-    pub(super) shared: Vec<(*const c_void, DevicePointer)>,
+    /// Its shared memory: the address of a variable's key, null for dynamic memory, where it lies, and its bytes.
+    pub(super) shared: Vec<(*const c_void, DevicePointer, usize)>,
 }
 
 /// The position of the element `number` of a grid of this size, x first.
