@@ -9,7 +9,8 @@ const STEPS: [(&str, &[(&str, &str)]); 5] = [
     // With the tests that `cargo xtask emulate` runs.
     (
         "clippy --workspace --all-targets --features \
-         batchmaker-cuda-emulator/compiled-kernels,batchmaker-cuda-emulated-driver/compiled-kernels \
+         batchmaker-cuda/compiled-kernels,batchmaker-cuda-emulator/compiled-kernels,\
+         batchmaker-cuda-emulated-driver/compiled-kernels \
          -- -D warnings",
         &[],
     ),

@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 
 use crate::cargo::cargo;
 
-/// Runs the tests that compile kernels for the emulator, and those of host programs on the driver that runs kernels there.
+/// Runs the tests that compile kernels for the emulator: those of itself, of the driver that runs kernels there, and of BatchMaker's kernels.
 pub(crate) fn run() -> anyhow::Result<()> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned());
     let missing = || {
@@ -16,7 +16,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     };
     let output = Command::new(&compiler).arg("--version").output().with_context(missing)?;
     ensure!(output.status.success(), missing());
-    for package in ["cuda-emulator", "cuda-emulated-driver"] {
+    for package in ["cuda-emulator", "cuda-emulated-driver", "cuda"] {
         let test = format!("test --package batchmaker-{package} --features compiled-kernels");
         eprintln!("> cargo {test}");
         cargo(&test.split(' ').map(str::to_owned).collect::<Vec<_>>(), &[])?;

@@ -1,0 +1,138 @@
+// One step of a recurrent cell for a batch of chains.
+//
+// A row of the batch names its input, the slot of its state, and where its output goes: nothing is gathered. A block computes 32 units of 16
+// rows; a thread one unit of 4 rows, with a sum for each gate.
+//
+//   h   [2][slots][hidden]: a chain's state before step s lies in half s mod 2, its state after it in the other half
+//   c   [slots][hidden], of an LSTM
+//   w   [input][hidden][gates]        r   [hidden][hidden][gates]       the gates of a unit side by side
+//   b   [hidden][sums]
+//
+// Order of sums: the bias, then x in order of k, then h in order of k, one fused multiply-add a term, whatever the batch. So a row alone has the
+// bits that it has in a batch.
+#include "portable.cuh"
+
+constexpr int UNITS = 32;
+constexpr int GROUPS = 4;
+constexpr int ROWS_OF_THREAD = 4;
+constexpr int ROWS = GROUPS * ROWS_OF_THREAD;
+constexpr int CHUNK = 32;
+
+// A row of a batch: `StepRow` of src/recurrent.rs.
+struct StepRow {
+  const float* x;  // [input]
+  float* y;        // [hidden], or null
+  uint32_t slot;
+  uint32_t step;
+};
+
+DEVICE float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
+
+DEVICE int least(int a, int b) { return a < b ? a : b; }
+
+// Adds products to the sums of a thread: `sums[row][at] += sum over k of source(row)[k] w[k][unit][gate]`, where `at` is the gate, and LAST for the
+// last one. All threads of the block call it.
+template <int SUMS, int GATES, int LAST, class Source>
+DEVICE void add_products(float (&sums)[ROWS_OF_THREAD][SUMS], float (&tile)[ROWS][CHUNK + 1], Source source, int rows, const float* w,
+                         int length, int unit, int hidden) {
+  const int thread = threadIdx.y * UNITS + threadIdx.x, first = threadIdx.y * ROWS_OF_THREAD;
+  for (int start = 0; start < length; start += CHUNK) {
+    __syncthreads();
+    for (int at = thread; at < ROWS * CHUNK; at += UNITS * GROUPS) {
+      const int row = at / CHUNK, k = at % CHUNK;
+      tile[row][k] = row < rows && start + k < length ? source(row)[start + k] : 0.f;
+    }
+    __syncthreads();
+    if (unit >= hidden) continue;
+    const int count = least(CHUNK, length - start);
+    for (int k = 0; k < count; k++) {
+      const float* of_unit = w + ((long)(start + k) * hidden + unit) * GATES;
+      for (int gate = 0; gate < GATES; gate++) {
+        const float weight = of_unit[gate];
+        for (int row = 0; row < ROWS_OF_THREAD; row++) {
+          float& sum = sums[row][gate == GATES - 1 ? LAST : gate];
+          sum = fmaf(tile[first + row][k], weight, sum);
+        }
+      }
+    }
+  }
+}
+
+// i = sigmoid(s_i + p_i c)   f = sigmoid(s_f + p_f c)   c' = f c + i tanh(s_c)   o = sigmoid(s_o + p_o c')   h' = o tanh(c')
+// (the ONNX operator LSTM). Gates and sums i, o, f, c; peepholes [hidden][3] i, o, f, or null.
+struct Lstm {
+  static constexpr int GATES = 4, SUMS = 4, LAST_OF_X = 3, LAST_OF_H = 3;
+  DEVICE_MEMBER float next(const float (&sums)[SUMS], float, float* c, const float* peepholes, int unit) {
+    const float before = *c;
+    const float* p = peepholes ? peepholes + unit * 3 : nullptr;
+    const float i = sigmoid(p ? fmaf(p[0], before, sums[0]) : sums[0]);
+    const float f = sigmoid(p ? fmaf(p[2], before, sums[2]) : sums[2]);
+    const float after = fmaf(f, before, i * tanhf(sums[3]));
+    const float o = sigmoid(p ? fmaf(p[1], after, sums[1]) : sums[1]);
+    *c = after;
+    return o * tanhf(after);
+  }
+};
+
+// z = sigmoid(s_z)   r = sigmoid(s_r)   n = tanh(s_x + r s_h)   h' = (1 - z) n + z h
+// (the ONNX operator GRU with linear_before_reset = 1). Gates z, r, h; sums z, r, and of the last gate those of x and of h.
+struct GruResetAfter {
+  static constexpr int GATES = 3, SUMS = 4, LAST_OF_X = 2, LAST_OF_H = 3;
+  DEVICE_MEMBER float next(const float (&sums)[SUMS], float h, float*, const float*, int) {
+    const float z = sigmoid(sums[0]), r = sigmoid(sums[1]);
+    const float n = tanhf(fmaf(r, sums[3], sums[2]));
+    return fmaf(z, h - n, n);
+  }
+};
+
+// h' = tanh(s), or the greater of s and 0 (the ONNX operator RNN).
+struct RnnTanh {
+  static constexpr int GATES = 1, SUMS = 1, LAST_OF_X = 0, LAST_OF_H = 0;
+  DEVICE_MEMBER float next(const float (&sums)[SUMS], float, float*, const float*, int) { return tanhf(sums[0]); }
+};
+
+struct RnnRelu {
+  static constexpr int GATES = 1, SUMS = 1, LAST_OF_X = 0, LAST_OF_H = 0;
+  DEVICE_MEMBER float next(const float (&sums)[SUMS], float, float*, const float*, int) { return sums[0] > 0 ? sums[0] : 0; }
+};
+
+template <class Cell>
+DEVICE void recurrent_step(const StepRow* batch, int count, const float* w, const float* r, const float* b, const float* peepholes, float* h,
+                           float* c, int slots, int input, int hidden) {
+  SHARED(float, tile, [ROWS][CHUNK + 1]);
+  const int unit = blockIdx.x * UNITS + threadIdx.x;
+  const StepRow* own = batch + blockIdx.y * ROWS;
+  const int rows = least(ROWS, count - (int)blockIdx.y * ROWS);
+  const auto state = [=](int row, uint32_t steps) {
+    return h + ((long)((own[row].step + steps) & 1) * slots + own[row].slot) * hidden;
+  };
+  float sums[ROWS_OF_THREAD][Cell::SUMS];
+  for (int row = 0; row < ROWS_OF_THREAD; row++)
+    for (int at = 0; at < Cell::SUMS; at++) sums[row][at] = unit < hidden ? b[unit * Cell::SUMS + at] : 0.f;
+  const auto input_of = [=](int row) { return own[row].x; };
+  add_products<Cell::SUMS, Cell::GATES, Cell::LAST_OF_X>(sums, tile, input_of, rows, w, input, unit, hidden);
+  const auto state_of = [=](int row) { return (const float*)state(row, 0); };
+  add_products<Cell::SUMS, Cell::GATES, Cell::LAST_OF_H>(sums, tile, state_of, rows, r, hidden, unit, hidden);
+  if (unit >= hidden) return;
+  for (int at = 0; at < ROWS_OF_THREAD; at++) {
+    const int row = threadIdx.y * ROWS_OF_THREAD + at;
+    if (row >= rows) return;
+    float* of_c = c ? c + (long)own[row].slot * hidden + unit : nullptr;
+    const float next = Cell::next(sums[at], state(row, 0)[unit], of_c, peepholes, unit);
+    state(row, 1)[unit] = next;
+    if (own[row].y) own[row].y[unit] = next;
+  }
+}
+
+#define STEP(NAME, CELL)                                                                                                         \
+  extern "C" __global__ void __launch_bounds__(UNITS * GROUPS)                                                                   \
+      NAME(const StepRow* batch, int count, const float* w, const float* r, const float* b, const float* peepholes, float* h,    \
+           float* c, int slots, int input, int hidden) {                                                                         \
+    recurrent_step<CELL>(batch, count, w, r, b, peepholes, h, c, slots, input, hidden);                                          \
+  }                                                                                                                              \
+  KERNEL(NAME)
+
+STEP(lstm_step_f32, Lstm)
+STEP(gru_reset_after_step_f32, GruResetAfter)
+STEP(rnn_tanh_step_f32, RnnTanh)
+STEP(rnn_relu_step_f32, RnnRelu)

@@ -1,0 +1,303 @@
+//! Each kernel in the emulator: without a report and right over seeds and shapes, alone as together; and bugs that are planted in its source are
+//! found. Takes g++.
+#![cfg(all(target_arch = "x86_64", unix))]
+
+use std::path::{Path, PathBuf};
+
+use batchmaker_cuda::recurrent::{PackedRecurrent, StepRow};
+use batchmaker_cuda_emulator::{
+    DevicePointer, Fault, KernelLibrary, Launch, Memory, Place, Report, Schedule, compile, run,
+};
+use batchmaker_device::reference;
+use batchmaker_graph::{Precision, RecurrentCell, RecurrentKind, RnnActivation};
+
+/// Schedules of each shape.
+const SEEDS: u64 = 20;
+
+/// The largest difference from the equations in f64.
+const TOLERANCE: f64 = 1e-5;
+
+fn kernels() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")
+}
+
+/// A library of the kernels of a file, with some of its text replaced.
+fn library(name: &str, file: &str, replaced: Option<[&str; 2]>) -> KernelLibrary {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut text = std::fs::read_to_string(kernels().join(file)).unwrap();
+    if let Some([from, to]) = replaced {
+        assert_eq!(text.matches(from).count(), 1, "{from:?} stands once in {file}");
+        text = text.replace(from, to);
+    }
+    std::fs::copy(kernels().join("portable.cuh"), folder.join("portable.cuh")).unwrap();
+    let source = folder.join(file);
+    std::fs::write(&source, text).unwrap();
+    let to = folder.join(file).with_extension("so");
+    compile(&source, &["EMULATED_CUDA"], &to).unwrap();
+    KernelLibrary::load(&to).unwrap()
+}
+
+/// Numbers between -1 and 1, no two alike nearby.
+fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|at| ((at + 131 * seed) as f32 * 0.618_034).fract() * 2.0 - 1.0).collect()
+}
+
+/// A cell of a kind, with weights that leave its gates in between.
+fn cell(kind: RecurrentKind, input_size: usize, hidden_size: usize) -> RecurrentCell {
+    let gates = kind.gates();
+    let scaled = |count: usize, seed: usize, by: usize| {
+        let scale = 1.0 / (by.max(1) as f32).sqrt();
+        numbers(count, seed).iter().map(|x| scale * x).collect()
+    };
+    RecurrentCell {
+        kind,
+        input_size,
+        hidden_size,
+        w: scaled(gates * hidden_size * input_size, 1, input_size),
+        r: scaled(gates * hidden_size * hidden_size, 2, hidden_size),
+        b: Some(scaled(2 * gates * hidden_size, 3, 1)),
+        lookup: None,
+    }
+}
+
+fn kinds(hidden_size: usize) -> Vec<RecurrentKind> {
+    let peepholes = Some(numbers(3 * hidden_size, 4).into());
+    vec![
+        RecurrentKind::Lstm { p: None, bytes: None },
+        RecurrentKind::Lstm { p: peepholes, bytes: None },
+        RecurrentKind::Gru { linear_before_reset: true },
+        RecurrentKind::Rnn { activation: RnnActivation::Tanh },
+        RecurrentKind::Rnn { activation: RnnActivation::Relu },
+    ]
+}
+
+/// A batch of chains: more slots than rows, rows at different steps, every other one with an output.
+struct Batch {
+    packed: PackedRecurrent,
+    memory: Memory,
+    slots: usize,
+    states: [Vec<f32>; 2],
+    x: Vec<f32>,
+    x_at: DevicePointer,
+    y_at: DevicePointer,
+    h_at: DevicePointer,
+    c_at: DevicePointer,
+    weights: [DevicePointer; 4],
+}
+
+impl Batch {
+    fn new(cell: &RecurrentCell, rows: usize) -> Self {
+        let packed = PackedRecurrent::new(cell).unwrap();
+        let memory = Memory::new(64 << 20);
+        let (slots, hidden) = (rows + 3, cell.hidden_size);
+        let states = [numbers(2 * slots * hidden, 5), numbers(slots * hidden, 6)];
+        let x = numbers(rows * cell.input_size, 7);
+        let upload = |data: &[f32], name| memory.upload(data, name).unwrap();
+        let x_at = upload(&x, "x");
+        let y_at = memory.allocate(4 * rows * hidden, "y", Place::Device).unwrap();
+        let (h_at, c_at) = (upload(&states[0], "h"), upload(&states[1], "c"));
+        let peepholes = packed.peepholes.as_deref();
+        let weights = [
+            upload(&packed.w, "w"),
+            upload(&packed.r, "r"),
+            upload(&packed.b, "b"),
+            peepholes.map_or(std::ptr::null_mut(), |p| upload(p, "peepholes")),
+        ];
+        Self { packed, memory, slots, states, x, x_at, y_at, h_at, c_at, weights }
+    }
+
+    fn row(&self, row: usize) -> StepRow {
+        let at = |of: DevicePointer, len: usize| of as u64 + (4 * row * len) as u64;
+        let y = if row.is_multiple_of(2) { at(self.y_at, self.packed.hidden_size()) } else { 0 };
+        // Slots in another order than rows.
+        let slot = self.slots - 1 - row;
+        let x = at(self.x_at, self.packed.input_size());
+        StepRow { x, y, slot: slot as u32, step: (row % 5) as u32 }
+    }
+
+    /// Runs a step of some rows as one batch.
+    fn run(&self, library: &KernelLibrary, rows: &[usize], seed: u64) -> Vec<Report> {
+        let batch: Vec<StepRow> = rows.iter().map(|&row| self.row(row)).collect();
+        let batch = self.memory.upload(&batch, "batch").unwrap();
+        let pointer = |at: DevicePointer| (at as u64).to_ne_bytes().to_vec();
+        let number = |of: usize| (of as i32).to_ne_bytes().to_vec();
+        let [w, r, b, p] = self.weights.map(pointer);
+        let c_at = if self.packed.has_c { self.c_at } else { std::ptr::null_mut() };
+        let launch = Launch {
+            kernel: library.kernel(self.packed.kernel).unwrap(),
+            grid: self.packed.grid(rows.len()),
+            block: PackedRecurrent::block(),
+            dynamic_shared: 0,
+            resident_blocks_max: 3,
+            arguments: vec![
+                pointer(batch),
+                number(rows.len()),
+                w,
+                r,
+                b,
+                p,
+                pointer(self.h_at),
+                pointer(c_at),
+                number(self.slots),
+                number(self.packed.input_size()),
+                number(self.packed.hidden_size()),
+            ],
+        };
+        // SAFETY: the pointers lead to this memory, which the test alone accesses.
+        unsafe { run(&self.memory, &launch, Schedule::of_seed(seed)) }.reports
+    }
+
+    /// Floats of the memory.
+    fn floats(&self, at: DevicePointer, count: usize) -> Vec<f32> {
+        // SAFETY: no kernel runs; any bytes are numbers.
+        unsafe { self.memory.download(at, count) }
+    }
+
+    /// h and c of a row after its step, and its output, if it has one.
+    fn after(&self, row: usize) -> [Vec<f32>; 3] {
+        let (hidden, of_row) = (self.packed.hidden_size(), self.row(row));
+        let (slot, half) = (of_row.slot as usize, (of_row.step as usize + 1) % 2);
+        let element = |at: DevicePointer, first: usize| {
+            self.floats(at.wrapping_add(4 * first * hidden), hidden)
+        };
+        let y = (of_row.y != 0).then(|| element(self.y_at, row));
+        let c = self.packed.has_c.then(|| element(self.c_at, slot));
+        let h = element(self.h_at, half * self.slots + slot);
+        [h, c.unwrap_or_default(), y.unwrap_or_default()]
+    }
+
+    /// The largest difference of the rows' states and outputs from the equations; infinite if a state that is not theirs has changed.
+    fn error(&self, cell: &RecurrentCell, rows: usize) -> f64 {
+        let hidden = cell.hidden_size;
+        let wide = |of: &[f32]| of.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
+        let mut expected = self.states.clone();
+        let mut error = 0.0f64;
+        let mut compare = |got: &[f32], expected: &[f64]| {
+            assert_eq!(got.len(), expected.len());
+            for (&got, &expected) in got.iter().zip(expected) {
+                let of = (f64::from(got) - expected).abs();
+                // What is no number differs.
+                error = if of <= error { error } else { of };
+            }
+        };
+        for row in 0..rows {
+            let of_row = self.row(row);
+            let (slot, half) = (of_row.slot as usize, of_row.step as usize % 2);
+            let h = wide(&self.states[0][(half * self.slots + slot) * hidden..][..hidden]);
+            let c = wide(&self.states[1][slot * hidden..][..hidden]);
+            let x = wide(&self.x[row * cell.input_size..][..cell.input_size]);
+            let states = if self.packed.has_c { vec![h, c] } else { vec![h] };
+            let next = reference::step(Precision::F32, cell, &x, &states);
+            let [h, c, y] = self.after(row);
+            compare(&h, &next[0]);
+            if self.packed.has_c {
+                compare(&c, &next[1]);
+                expected[1][slot * hidden..][..hidden].copy_from_slice(&c);
+            }
+            if of_row.y != 0 {
+                compare(&y, &next[0]);
+            }
+            let to = ((1 - half) * self.slots + slot) * hidden;
+            expected[0][to..][..hidden].copy_from_slice(&h);
+        }
+        let states = [self.h_at, self.c_at].into_iter().zip(&expected);
+        let is_kept = states.into_iter().all(|(at, of)| self.floats(at, of.len()) == *of);
+        if is_kept { error } else { f64::INFINITY }
+    }
+}
+
+/// Rows, elements of x, units.
+const SHAPES: [[usize; 3]; 2] = [[5, 3, 6], [19, 50, 40]];
+
+#[test]
+fn recurrent_steps_are_right() {
+    let library = library("right", "recurrent_step.cu", None);
+    for [rows, input, hidden] in SHAPES {
+        for kind in kinds(hidden) {
+            let cell = cell(kind, input, hidden);
+            for seed in 0..SEEDS {
+                let batch = Batch::new(&cell, rows);
+                let of = format!("{:?}, {rows} rows, seed {seed}", batch.packed.kernel);
+                let reports = batch.run(&library, &(0..rows).collect::<Vec<_>>(), seed);
+                assert!(reports.is_empty(), "{of}: {}", reports[0]);
+                let error = batch.error(&cell, rows);
+                assert!(error <= TOLERANCE, "{of}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_alone_has_the_bits_of_a_row_in_a_batch() {
+    let library = library("alone", "recurrent_step.cu", None);
+    let [rows, input, hidden] = SHAPES[1];
+    for kind in kinds(hidden) {
+        let cell = cell(kind, input, hidden);
+        let (together, alone) = (Batch::new(&cell, rows), Batch::new(&cell, rows));
+        assert!(together.run(&library, &(0..rows).collect::<Vec<_>>(), 0).is_empty());
+        for row in [0, 1, rows - 1] {
+            assert!(alone.run(&library, &[row], 0).is_empty());
+            let bits =
+                |of: [Vec<f32>; 3]| of.map(|of| of.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
+            assert_eq!(bits(alone.after(row)), bits(together.after(row)), "row {row}");
+        }
+    }
+}
+
+/// What finds a bug.
+#[derive(Clone, Copy)]
+enum Found {
+    By(Fault),
+    ByValues,
+    ByAnything,
+}
+
+/// A bug: its name, a text of the source, and what is written in its place.
+fn is_found(name: &str, from: &str, to: &str, found: Found) {
+    let library = library(name, "recurrent_step.cu", Some([from, to]));
+    for ([rows, input, hidden], seed) in
+        SHAPES.into_iter().flat_map(|of| (0..5).map(move |seed| (of, seed)))
+    {
+        for kind in kinds(hidden) {
+            let cell = cell(kind, input, hidden);
+            let batch = Batch::new(&cell, rows);
+            let reports = batch.run(&library, &(0..rows).collect::<Vec<_>>(), seed);
+            let is_found = match found {
+                Found::By(fault) => reports.iter().any(|report| report.fault == fault),
+                Found::ByValues => reports.is_empty() && batch.error(&cell, rows) > TOLERANCE,
+                Found::ByAnything => !reports.is_empty() || batch.error(&cell, rows) > TOLERANCE,
+            };
+            if is_found {
+                return;
+            }
+        }
+    }
+    panic!("{name} is not found");
+}
+
+macro_rules! bugs {
+    ($($name:ident: $from:literal => $to:literal, $found:expr;)*) => {
+        mod bugs {
+            use super::{Fault, Found, is_found};
+            $(#[test] fn $name() {
+                is_found(stringify!($name), $from, $to, $found);
+            })*
+        }
+    };
+}
+
+bugs! {
+    no_barrier_before_filling: "start += CHUNK) {\n    __syncthreads();" => "start += CHUNK) {", Found::By(Fault::DataRace);
+    no_barrier_after_filling: "    }\n    __syncthreads();\n    if (unit" => "    }\n    if (unit", Found::By(Fault::DataRace);
+    barrier_of_some_units: "    if (unit >= hidden) continue;\n" => "    if (unit >= hidden) return;\n", Found::ByAnything;
+    input_beyond_its_end: "row < rows && start + k < length ?" => "row < rows ?", Found::By(Fault::OutOfBounds);
+    rows_beyond_the_batch: "row < rows && start + k < length ?" => "start + k < length ?", Found::By(Fault::OutOfBounds);
+    units_beyond_the_cell: "    if (unit >= hidden) continue;\n" => "", Found::By(Fault::OutOfBounds);
+    states_of_units_beyond: "  if (unit >= hidden) return;\n" => "", Found::ByAnything;
+    outputs_of_rows_beyond: "    if (row >= rows) return;\n" => "", Found::By(Fault::OutOfBounds);
+    one_half_of_states: "((own[row].step + steps) & 1)" => "(own[row].step & 1)", Found::By(Fault::DataRace);
+    halves_exchanged: "((own[row].step + steps) & 1)" => "((own[row].step + steps + 1) & 1)", Found::ByValues;
+    no_check_of_outputs: "if (own[row].y) own" => "own", Found::By(Fault::OutOfBounds);
+    wrong_stride_of_states: "* slots + own[row].slot" => "+ own[row].slot", Found::ByAnything;
+}
