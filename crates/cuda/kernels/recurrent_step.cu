@@ -8,6 +8,8 @@
 //   w   [input][hidden][gates]        r   [hidden][hidden][gates]       the gates of a unit side by side
 //   b   [hidden][sums]
 //
+// A GRU whose reset gate comes before the product of h takes two kernels, one after the other: between them lie its gates, [rows][2][hidden], z and r h.
+//
 // Order of sums: the bias, then x in order of k, then h in order of k, one fused multiply-add a term, whatever the batch. So a row alone has the
 // bits that it has in a batch.
 #include "portable.cuh"
@@ -96,31 +98,49 @@ struct RnnRelu {
   DEVICE_MEMBER float next(const float (&sums)[SUMS], float, float*, const float*, int) { return sums[0] > 0 ? sums[0] : 0; }
 };
 
+// The rows and the unit of a thread.
+struct Part {
+  const StepRow* batch;  // the rows of the block
+  int first, rows, unit;
+  float* h;
+  int slots, hidden;
+
+  // The state of a row, some steps on.
+  DEVICE_MEMBER_OF_OBJECT float* state(int row, uint32_t steps) const {
+    return h + ((long)((batch[row].step + steps) & 1) * slots + batch[row].slot) * hidden;
+  }
+};
+
+DEVICE Part part_of(const StepRow* batch, int count, float* h, int slots, int hidden) {
+  const int first = blockIdx.y * ROWS;
+  return {batch + first, first, least(ROWS, count - first), (int)(blockIdx.x * UNITS + threadIdx.x), h, slots, hidden};
+}
+
+template <int SUMS> DEVICE void begin_sums(float (&sums)[ROWS_OF_THREAD][SUMS], const float* b, const Part& part) {
+  for (int row = 0; row < ROWS_OF_THREAD; row++)
+    for (int at = 0; at < SUMS; at++) sums[row][at] = part.unit < part.hidden ? b[part.unit * SUMS + at] : 0.f;
+}
+
 template <class Cell>
 DEVICE void recurrent_step(const StepRow* batch, int count, const float* w, const float* r, const float* b, const float* peepholes, float* h,
                            float* c, int slots, int input, int hidden) {
   SHARED(float, tile, [ROWS][CHUNK + 1]);
-  const int unit = blockIdx.x * UNITS + threadIdx.x;
-  const StepRow* own = batch + blockIdx.y * ROWS;
-  const int rows = least(ROWS, count - (int)blockIdx.y * ROWS);
-  const auto state = [=](int row, uint32_t steps) {
-    return h + ((long)((own[row].step + steps) & 1) * slots + own[row].slot) * hidden;
-  };
+  const Part part = part_of(batch, count, h, slots, hidden);
   float sums[ROWS_OF_THREAD][Cell::SUMS];
-  for (int row = 0; row < ROWS_OF_THREAD; row++)
-    for (int at = 0; at < Cell::SUMS; at++) sums[row][at] = unit < hidden ? b[unit * Cell::SUMS + at] : 0.f;
-  const auto input_of = [=](int row) { return own[row].x; };
-  add_products<Cell::SUMS, Cell::GATES, Cell::LAST_OF_X>(sums, tile, input_of, rows, w, input, unit, hidden);
-  const auto state_of = [=](int row) { return (const float*)state(row, 0); };
-  add_products<Cell::SUMS, Cell::GATES, Cell::LAST_OF_H>(sums, tile, state_of, rows, r, hidden, unit, hidden);
-  if (unit >= hidden) return;
+  begin_sums<Cell::SUMS>(sums, b, part);
+  const auto input_of = [=](int row) { return part.batch[row].x; };
+  add_products<Cell::SUMS, Cell::GATES, Cell::LAST_OF_X>(sums, tile, input_of, part.rows, w, input, part.unit, hidden);
+  const auto state_of = [=](int row) { return (const float*)part.state(row, 0); };
+  add_products<Cell::SUMS, Cell::GATES, Cell::LAST_OF_H>(sums, tile, state_of, part.rows, r, hidden, part.unit, hidden);
+  if (part.unit >= hidden) return;
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const int row = threadIdx.y * ROWS_OF_THREAD + at;
-    if (row >= rows) return;
-    float* of_c = c ? c + (long)own[row].slot * hidden + unit : nullptr;
-    const float next = Cell::next(sums[at], state(row, 0)[unit], of_c, peepholes, unit);
-    state(row, 1)[unit] = next;
-    if (own[row].y) own[row].y[unit] = next;
+    if (row >= part.rows) return;
+    const StepRow own = part.batch[row];
+    float* of_c = c ? c + (long)own.slot * hidden + part.unit : nullptr;
+    const float next = Cell::next(sums[at], part.state(row, 0)[part.unit], of_c, peepholes, part.unit);
+    part.state(row, 1)[part.unit] = next;
+    if (own.y) own.y[part.unit] = next;
   }
 }
 
@@ -136,3 +156,53 @@ STEP(lstm_step_f32, Lstm)
 STEP(gru_reset_after_step_f32, GruResetAfter)
 STEP(rnn_tanh_step_f32, RnnTanh)
 STEP(rnn_relu_step_f32, RnnRelu)
+
+// z = sigmoid(s_z)   r = sigmoid(s_r), and r h
+// (the first half of the ONNX operator GRU with linear_before_reset = 0). Gates and sums z, r.
+extern "C" __global__ void __launch_bounds__(UNITS * GROUPS)
+    gru_gates_f32(const StepRow* batch, int count, const float* w, const float* r, const float* b, const float*, float* h, float* gates,
+                  int slots, int input, int hidden) {
+  SHARED(float, tile, [ROWS][CHUNK + 1]);
+  const Part part = part_of(batch, count, h, slots, hidden);
+  float sums[ROWS_OF_THREAD][2];
+  begin_sums<2>(sums, b, part);
+  const auto input_of = [=](int row) { return part.batch[row].x; };
+  add_products<2, 2, 1>(sums, tile, input_of, part.rows, w, input, part.unit, hidden);
+  const auto state_of = [=](int row) { return (const float*)part.state(row, 0); };
+  add_products<2, 2, 1>(sums, tile, state_of, part.rows, r, hidden, part.unit, hidden);
+  if (part.unit >= hidden) return;
+  for (int at = 0; at < ROWS_OF_THREAD; at++) {
+    const int row = threadIdx.y * ROWS_OF_THREAD + at;
+    if (row >= part.rows) return;
+    float* of_row = gates + (long)(part.first + row) * 2 * hidden;
+    of_row[part.unit] = sigmoid(sums[at][0]);
+    of_row[hidden + part.unit] = sigmoid(sums[at][1]) * part.state(row, 0)[part.unit];
+  }
+}
+KERNEL(gru_gates_f32)
+
+// n = tanh(s), whose products of h are those of r h   h' = (1 - z) n + z h
+// (the second half). One gate.
+extern "C" __global__ void __launch_bounds__(UNITS * GROUPS)
+    gru_state_f32(const StepRow* batch, int count, const float* w, const float* r, const float* b, const float*, float* h, float* gates,
+                  int slots, int input, int hidden) {
+  SHARED(float, tile, [ROWS][CHUNK + 1]);
+  const Part part = part_of(batch, count, h, slots, hidden);
+  float sums[ROWS_OF_THREAD][1];
+  begin_sums<1>(sums, b, part);
+  const auto input_of = [=](int row) { return part.batch[row].x; };
+  add_products<1, 1, 0>(sums, tile, input_of, part.rows, w, input, part.unit, hidden);
+  const auto reset_of = [=](int row) { return (const float*)gates + ((long)(part.first + row) * 2 + 1) * hidden; };
+  add_products<1, 1, 0>(sums, tile, reset_of, part.rows, r, hidden, part.unit, hidden);
+  if (part.unit >= hidden) return;
+  for (int at = 0; at < ROWS_OF_THREAD; at++) {
+    const int row = threadIdx.y * ROWS_OF_THREAD + at;
+    if (row >= part.rows) return;
+    const StepRow own = part.batch[row];
+    const float z = gates[(long)(part.first + row) * 2 * hidden + part.unit], n = tanhf(sums[at][0]);
+    const float next = fmaf(z, part.state(row, 0)[part.unit] - n, n);
+    part.state(row, 1)[part.unit] = next;
+    if (own.y) own.y[part.unit] = next;
+  }
+}
+KERNEL(gru_state_f32)

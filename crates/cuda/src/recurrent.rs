@@ -1,5 +1,7 @@
 //! Steps of recurrent cells: `kernels/recurrent_step.cu`.
 
+use std::ops::Range;
+
 use batchmaker_graph::{RecurrentCell, RecurrentKind, RnnActivation};
 
 /// Units and rows that a block computes.
@@ -23,62 +25,73 @@ pub struct StepRow {
 /// A recurrent cell as the kernels read it.
 #[derive(Clone, Debug)]
 pub struct PackedRecurrent {
+    /// The kernels of a step, one after the other.
+    pub launches: Vec<PackedLaunch>,
+    /// Weights of peepholes, `[hidden_size, 3]`: i, o, f.
+    pub peepholes: Option<Vec<f32>>,
+    /// What the kernels keep of chains beside h.
+    pub beside_h: BesideH,
+    input_size: usize,
+    hidden_size: usize,
+}
+
+/// A kernel of a step, and its weights.
+#[derive(Clone, Debug)]
+pub struct PackedLaunch {
     /// The kernel's name.
     pub kernel: &'static str,
     /// Weights of x, `[input_size, hidden_size, gates]`.
     pub w: Vec<f32>,
     /// Weights of h, `[hidden_size, hidden_size, gates]`.
     pub r: Vec<f32>,
-    /// What sums begin with, `[hidden_size, sums]`: biases of x and h together, but for the last gate of a GRU, which has a sum for each.
+    /// What sums begin with, `[hidden_size, sums]`: biases of x and h together, but for the last gate of a GRU whose reset comes after the
+    /// product, which has a sum for each.
     pub b: Vec<f32>,
-    /// Weights of peepholes, `[hidden_size, 3]`: i, o, f.
-    pub peepholes: Option<Vec<f32>>,
-    /// Whether there is a cell state.
-    pub has_c: bool,
-    input_size: usize,
-    hidden_size: usize,
+}
+
+/// What the kernels of a step keep beside h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BesideH {
+    /// Nothing.
+    Nothing,
+    /// The cell state of each slot, `[slots, hidden_size]`.
+    CellState,
+    /// z and r h of each row from one kernel to the next, `[rows, 2, hidden_size]`.
+    Gates,
 }
 
 impl PackedRecurrent {
     /// Packs a cell; none if there is no kernel for it.
     pub fn new(cell: &RecurrentCell) -> Option<Self> {
-        let (input_size, hidden_size, gates) =
-            (cell.input_size, cell.hidden_size, cell.kind.gates());
-        let kernel = match &cell.kind {
-            RecurrentKind::Lstm { bytes: None, .. } => "lstm_step_f32",
-            RecurrentKind::Gru { linear_before_reset: true } => "gru_reset_after_step_f32",
-            RecurrentKind::Rnn { activation: RnnActivation::Tanh } => "rnn_tanh_step_f32",
-            RecurrentKind::Rnn { activation: RnnActivation::Relu } => "rnn_relu_step_f32",
-            RecurrentKind::Lstm { .. } | RecurrentKind::Gru { .. } => return None,
+        let launches = match &cell.kind {
+            RecurrentKind::Lstm { bytes: None, .. } => vec![("lstm_step_f32", 0..4)],
+            RecurrentKind::Lstm { .. } => return None,
+            RecurrentKind::Gru { linear_before_reset: true } => {
+                vec![("gru_reset_after_step_f32", 0..3)]
+            }
+            RecurrentKind::Gru { .. } => vec![("gru_gates_f32", 0..2), ("gru_state_f32", 2..3)],
+            RecurrentKind::Rnn { activation: RnnActivation::Tanh } => {
+                vec![("rnn_tanh_step_f32", 0..1)]
+            }
+            RecurrentKind::Rnn { activation: RnnActivation::Relu } => {
+                vec![("rnn_relu_step_f32", 0..1)]
+            }
         };
-        let bias = |of: usize, gate: usize, unit: usize| {
-            let at = (of * gates + gate) * hidden_size + unit;
-            cell.b.as_ref().map_or(0.0, |b| b[at])
+        let beside_h = match &cell.kind {
+            RecurrentKind::Lstm { .. } => BesideH::CellState,
+            RecurrentKind::Gru { linear_before_reset: false } => BesideH::Gates,
+            RecurrentKind::Gru { .. } | RecurrentKind::Rnn { .. } => BesideH::Nothing,
         };
-        let is_gru = matches!(cell.kind, RecurrentKind::Gru { .. });
-        let of_unit = |unit: usize| {
-            let both = move |gate| bias(0, gate, unit) + bias(1, gate, unit);
-            let split = is_gru.then(|| [bias(0, gates - 1, unit), bias(1, gates - 1, unit)]);
-            let together = if is_gru { gates - 1 } else { gates };
-            let sums: Vec<f32> =
-                (0..together).map(both).chain(split.into_iter().flatten()).collect();
-            sums
-        };
-        let b = (0..hidden_size).flat_map(of_unit).collect();
         let peepholes = match &cell.kind {
-            RecurrentKind::Lstm { p: Some(p), .. } => Some(side_by_side(p, 3, hidden_size, 1)),
+            RecurrentKind::Lstm { p: Some(p), .. } => {
+                Some(side_by_side(p, 0..3, cell.hidden_size, 1))
+            }
             _ => None,
         };
-        Some(Self {
-            kernel,
-            w: side_by_side(&cell.w, gates, hidden_size, input_size),
-            r: side_by_side(&cell.r, gates, hidden_size, hidden_size),
-            b,
-            peepholes,
-            has_c: matches!(cell.kind, RecurrentKind::Lstm { .. }),
-            input_size,
-            hidden_size,
-        })
+        let launches =
+            launches.into_iter().map(|(kernel, gates)| PackedLaunch::new(kernel, gates, cell));
+        let (input_size, hidden_size) = (cell.input_size, cell.hidden_size);
+        Some(Self { launches: launches.collect(), peepholes, beside_h, input_size, hidden_size })
     }
 
     /// Elements of x.
@@ -103,13 +116,41 @@ impl PackedRecurrent {
     }
 }
 
-/// From `[gates, units, inputs]` to `[inputs, units, gates]`.
-fn side_by_side(w: &[f32], gates: usize, units: usize, inputs: usize) -> Vec<f32> {
+impl PackedLaunch {
+    /// The weights of some of a cell's gates.
+    fn new(kernel: &'static str, gates: Range<usize>, cell: &RecurrentCell) -> Self {
+        let hidden_size = cell.hidden_size;
+        let bias = |of: usize, gate: usize, unit: usize| {
+            let at = (of * cell.kind.gates() + gate) * hidden_size + unit;
+            cell.b.as_ref().map_or(0.0, |b| b[at])
+        };
+        let is_split = |gate: usize| {
+            gate == 2 && matches!(cell.kind, RecurrentKind::Gru { linear_before_reset: true })
+        };
+        let of_gate = |gate: usize, unit: usize| {
+            let [of_x, of_h] = [0, 1].map(|of| bias(of, gate, unit));
+            if is_split(gate) { vec![of_x, of_h] } else { vec![of_x + of_h] }
+        };
+        let units = 0..hidden_size;
+        let b = units.flat_map(|unit| gates.clone().flat_map(move |gate| of_gate(gate, unit)));
+        Self {
+            kernel,
+            b: b.collect(),
+            w: side_by_side(&cell.w, gates.clone(), hidden_size, cell.input_size),
+            r: side_by_side(&cell.r, gates, hidden_size, hidden_size),
+        }
+    }
+}
+
+/// From some gates of `[gates, units, inputs]` to `[inputs, units, gates]`.
+fn side_by_side(w: &[f32], gates: Range<usize>, units: usize, inputs: usize) -> Vec<f32> {
+    let count = gates.len();
     let of = |at: usize| {
-        let (gate, unit, input) = (at % gates, at / gates % units, at / gates / units);
+        let (gate, unit, input) =
+            (gates.start + at % count, at / count % units, at / count / units);
         w[(gate * units + unit) * inputs + input]
     };
-    (0..gates * units * inputs).map(of).collect()
+    (0..count * units * inputs).map(of).collect()
 }
 
 #[cfg(test)]
@@ -122,11 +163,13 @@ mod tests {
         let w: Vec<f32> =
             [111., 112., 121., 122., 131., 132., 211., 212., 221., 222., 231., 232.].into();
         let expected = [111., 211., 121., 221., 131., 231., 112., 212., 122., 222., 132., 232.];
-        assert_eq!(side_by_side(&w, 2, 3, 2), expected);
+        assert_eq!(side_by_side(&w, 0..2, 3, 2), expected);
+        let of_second = [211., 221., 231., 212., 222., 232.];
+        assert_eq!(side_by_side(&w, 1..2, 3, 2), of_second);
     }
 
     #[test]
-    fn the_last_gate_of_a_gru_has_two_sums() {
+    fn gates_of_a_gru_have_their_biases() {
         let b: Vec<f32> = [1., 2., 3., 4., 5., 6., 10., 20., 30., 40., 50., 60.].into();
         let cell = RecurrentCell {
             kind: RecurrentKind::Gru { linear_before_reset: true },
@@ -138,9 +181,11 @@ mod tests {
             lookup: None,
         };
         let packed = PackedRecurrent::new(&cell).unwrap();
-        assert_eq!(packed.b, [11., 33., 5., 50., 22., 44., 6., 60.]);
+        assert_eq!(packed.launches[0].b, [11., 33., 5., 50., 22., 44., 6., 60.]);
         assert_eq!(packed.grid(17), [1, 2, 1]);
         let before = RecurrentKind::Gru { linear_before_reset: false };
-        assert!(PackedRecurrent::new(&RecurrentCell { kind: before, ..cell }).is_none());
+        let packed = PackedRecurrent::new(&RecurrentCell { kind: before, ..cell }).unwrap();
+        assert_eq!(packed.launches[0].b, [11., 33., 22., 44.]);
+        assert_eq!(packed.launches[1].b, [55., 66.]);
     }
 }

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use batchmaker_cuda::recurrent::{PackedRecurrent, StepRow};
+use batchmaker_cuda::recurrent::{BesideH, PackedLaunch, PackedRecurrent, StepRow};
 use batchmaker_cuda_emulator::{
     DevicePointer, Fault, KernelLibrary, Launch, Memory, Place, Report, Schedule, compile, run,
 };
@@ -67,6 +67,7 @@ fn kinds(hidden_size: usize) -> Vec<RecurrentKind> {
         RecurrentKind::Lstm { p: None, bytes: None },
         RecurrentKind::Lstm { p: peepholes, bytes: None },
         RecurrentKind::Gru { linear_before_reset: true },
+        RecurrentKind::Gru { linear_before_reset: false },
         RecurrentKind::Rnn { activation: RnnActivation::Tanh },
         RecurrentKind::Rnn { activation: RnnActivation::Relu },
     ]
@@ -83,7 +84,10 @@ struct Batch {
     y_at: DevicePointer,
     h_at: DevicePointer,
     c_at: DevicePointer,
-    weights: [DevicePointer; 4],
+    gates_at: DevicePointer,
+    peepholes_at: DevicePointer,
+    /// The weights of each launch: w, r, b.
+    weights: Vec<[DevicePointer; 3]>,
 }
 
 impl Batch {
@@ -98,13 +102,25 @@ impl Batch {
         let y_at = memory.allocate(4 * rows * hidden, "y", Place::Device).unwrap();
         let (h_at, c_at) = (upload(&states[0], "h"), upload(&states[1], "c"));
         let peepholes = packed.peepholes.as_deref();
-        let weights = [
-            upload(&packed.w, "w"),
-            upload(&packed.r, "r"),
-            upload(&packed.b, "b"),
-            peepholes.map_or(std::ptr::null_mut(), |p| upload(p, "peepholes")),
-        ];
-        Self { packed, memory, slots, states, x, x_at, y_at, h_at, c_at, weights }
+        let peepholes_at = peepholes.map_or(std::ptr::null_mut(), |p| upload(p, "peepholes"));
+        let of_launch =
+            |of: &PackedLaunch| [upload(&of.w, "w"), upload(&of.r, "r"), upload(&of.b, "b")];
+        let weights = packed.launches.iter().map(of_launch).collect();
+        let gates_at = memory.allocate(8 * rows * hidden, "gates", Place::Device).unwrap();
+        Self {
+            packed,
+            memory,
+            slots,
+            states,
+            x,
+            x_at,
+            y_at,
+            h_at,
+            c_at,
+            gates_at,
+            peepholes_at,
+            weights,
+        }
     }
 
     fn row(&self, row: usize) -> StepRow {
@@ -122,30 +138,44 @@ impl Batch {
         let batch = self.memory.upload(&batch, "batch").unwrap();
         let pointer = |at: DevicePointer| (at as u64).to_ne_bytes().to_vec();
         let number = |of: usize| (of as i32).to_ne_bytes().to_vec();
-        let [w, r, b, p] = self.weights.map(pointer);
-        let c_at = if self.packed.has_c { self.c_at } else { std::ptr::null_mut() };
-        let launch = Launch {
-            kernel: library.kernel(self.packed.kernel).unwrap(),
-            grid: self.packed.grid(rows.len()),
-            block: PackedRecurrent::block(),
-            dynamic_shared: 0,
-            resident_blocks_max: 3,
-            arguments: vec![
-                pointer(batch),
-                number(rows.len()),
-                w,
-                r,
-                b,
-                p,
-                pointer(self.h_at),
-                pointer(c_at),
-                number(self.slots),
-                number(self.packed.input_size()),
-                number(self.packed.hidden_size()),
-            ],
+        let beside_h = match self.packed.beside_h {
+            BesideH::Nothing => std::ptr::null_mut(),
+            BesideH::CellState => self.c_at,
+            BesideH::Gates => self.gates_at,
         };
-        // SAFETY: the pointers lead to this memory, which the test alone accesses.
-        unsafe { run(&self.memory, &launch, Schedule::of_seed(seed)) }.reports
+        let mut reports = Vec::new();
+        for (of, weights) in self.packed.launches.iter().zip(&self.weights) {
+            let [w, r, b] = weights.map(pointer);
+            let launch = Launch {
+                kernel: library.kernel(of.kernel).unwrap(),
+                grid: self.packed.grid(rows.len()),
+                block: PackedRecurrent::block(),
+                dynamic_shared: 0,
+                resident_blocks_max: 3,
+                arguments: vec![
+                    pointer(batch),
+                    number(rows.len()),
+                    w,
+                    r,
+                    b,
+                    pointer(self.peepholes_at),
+                    pointer(self.h_at),
+                    pointer(beside_h),
+                    number(self.slots),
+                    number(self.packed.input_size()),
+                    number(self.packed.hidden_size()),
+                ],
+            };
+            // SAFETY: the pointers lead to this memory, which the test alone accesses.
+            let outcome = unsafe { run(&self.memory, &launch, Schedule::of_seed(seed)) };
+            reports.extend(outcome.reports);
+        }
+        reports
+    }
+
+    /// Whether there is a cell state.
+    fn has_c(&self) -> bool {
+        self.packed.beside_h == BesideH::CellState
     }
 
     /// Floats of the memory.
@@ -162,7 +192,7 @@ impl Batch {
             self.floats(at.wrapping_add(4 * first * hidden), hidden)
         };
         let y = (of_row.y != 0).then(|| element(self.y_at, row));
-        let c = self.packed.has_c.then(|| element(self.c_at, slot));
+        let c = self.has_c().then(|| element(self.c_at, slot));
         let h = element(self.h_at, half * self.slots + slot);
         [h, c.unwrap_or_default(), y.unwrap_or_default()]
     }
@@ -187,11 +217,11 @@ impl Batch {
             let h = wide(&self.states[0][(half * self.slots + slot) * hidden..][..hidden]);
             let c = wide(&self.states[1][slot * hidden..][..hidden]);
             let x = wide(&self.x[row * cell.input_size..][..cell.input_size]);
-            let states = if self.packed.has_c { vec![h, c] } else { vec![h] };
+            let states = if self.has_c() { vec![h, c] } else { vec![h] };
             let next = reference::step(Precision::F32, cell, &x, &states);
             let [h, c, y] = self.after(row);
             compare(&h, &next[0]);
-            if self.packed.has_c {
+            if self.has_c() {
                 compare(&c, &next[1]);
                 expected[1][slot * hidden..][..hidden].copy_from_slice(&c);
             }
@@ -218,7 +248,8 @@ fn recurrent_steps_are_right() {
             let cell = cell(kind, input, hidden);
             for seed in 0..SEEDS {
                 let batch = Batch::new(&cell, rows);
-                let of = format!("{:?}, {rows} rows, seed {seed}", batch.packed.kernel);
+                let kernel = batch.packed.launches[0].kernel;
+                let of = format!("{kernel}, {rows} rows, seed {seed}");
                 let reports = batch.run(&library, &(0..rows).collect::<Vec<_>>(), seed);
                 assert!(reports.is_empty(), "{of}: {}", reports[0]);
                 let error = batch.error(&cell, rows);
@@ -294,10 +325,12 @@ bugs! {
     input_beyond_its_end: "row < rows && start + k < length ?" => "row < rows ?", Found::By(Fault::OutOfBounds);
     rows_beyond_the_batch: "row < rows && start + k < length ?" => "start + k < length ?", Found::By(Fault::OutOfBounds);
     units_beyond_the_cell: "    if (unit >= hidden) continue;\n" => "", Found::By(Fault::OutOfBounds);
-    states_of_units_beyond: "  if (unit >= hidden) return;\n" => "", Found::ByAnything;
-    outputs_of_rows_beyond: "    if (row >= rows) return;\n" => "", Found::By(Fault::OutOfBounds);
-    one_half_of_states: "((own[row].step + steps) & 1)" => "(own[row].step & 1)", Found::By(Fault::DataRace);
-    halves_exchanged: "((own[row].step + steps) & 1)" => "((own[row].step + steps + 1) & 1)", Found::ByValues;
-    no_check_of_outputs: "if (own[row].y) own" => "own", Found::By(Fault::OutOfBounds);
-    wrong_stride_of_states: "* slots + own[row].slot" => "+ own[row].slot", Found::ByAnything;
+    states_of_units_beyond: "  if (part.unit >= hidden) return;\n  for (int at = 0; at < ROWS_OF_THREAD; at++) {\n    const int row = threadIdx.y * ROWS_OF_THREAD + at;\n    if (row >= part.rows) return;\n    const StepRow own = part.batch[row];\n    float* of_c" => "  for (int at = 0; at < ROWS_OF_THREAD; at++) {\n    const int row = threadIdx.y * ROWS_OF_THREAD + at;\n    if (row >= part.rows) return;\n    const StepRow own = part.batch[row];\n    float* of_c", Found::ByAnything;
+    outputs_of_rows_beyond: "    if (row >= part.rows) return;\n    const StepRow own = part.batch[row];\n    float* of_c" => "    const StepRow own = part.batch[row];\n    float* of_c", Found::By(Fault::OutOfBounds);
+    one_half_of_states: "((batch[row].step + steps) & 1)" => "(batch[row].step & 1)", Found::By(Fault::DataRace);
+    halves_exchanged: "((batch[row].step + steps) & 1)" => "((batch[row].step + steps + 1) & 1)", Found::ByValues;
+    no_check_of_outputs: "    if (own.y) own.y[part.unit] = next;\n  }\n}\n\n#define" => "    own.y[part.unit] = next;\n  }\n}\n\n#define", Found::By(Fault::OutOfBounds);
+    gates_of_another_row: "(long)(part.first + row) * 2 * hidden;" => "(long)row * 2 * hidden;", Found::ByAnything;
+    gates_exchanged: "gates + ((long)(part.first + row) * 2 + 1) * hidden" => "gates + ((long)(part.first + row) * 2) * hidden", Found::ByValues;
+    wrong_stride_of_states: "* slots + batch[row].slot" => "+ batch[row].slot", Found::ByAnything;
 }
