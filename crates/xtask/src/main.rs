@@ -41,7 +41,7 @@ enum Automation {
     Sim(sim::Arguments),
     /// Compares batches in stages with others in virtual time, on a device shaped like a GPU
     Dvabatch(dvabatch::Arguments),
-    /// Checks what can be checked of CUDA without a GPU; takes g++
+    /// Checks what can be checked of CUDA without a GPU; takes g++ and Python, and installs NVIDIA's compiler
     Emulate,
     /// Compares this tree with a commit before it: the bits of replies, and speed
     #[command(after_help = against::EXAMPLES)]
