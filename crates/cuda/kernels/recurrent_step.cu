@@ -1,7 +1,7 @@
 // One step of a recurrent cell for a batch of chains.
 //
-// A row of the batch names its input, the slot of its state, and where its output goes: nothing is gathered. A block computes 32 units of 16
-// rows; a thread one unit of 4 rows, with a sum for each gate.
+// A row of the batch names its input, the slot of its state, and where its output goes: nothing is gathered. A thread computes a unit of some rows,
+// with a sum for each gate (products.cuh).
 //
 //   h   [2][slots][hidden]: a chain's state before step s lies in half s mod 2, its state after it in the other half
 //   c   [slots][hidden], of an LSTM
@@ -12,13 +12,7 @@
 //
 // Order of sums: the bias, then x in order of k, then h in order of k, one fused multiply-add a term, whatever the batch. So a row alone has the
 // bits that it has in a batch.
-#include "portable.cuh"
-
-constexpr int UNITS = 32;
-constexpr int GROUPS = 4;
-constexpr int ROWS_OF_THREAD = 4;
-constexpr int ROWS = GROUPS * ROWS_OF_THREAD;
-constexpr int CHUNK = 32;
+#include "products.cuh"
 
 // A row of a batch: `StepRow` of src/recurrent.rs.
 struct StepRow {
@@ -29,36 +23,6 @@ struct StepRow {
 };
 
 DEVICE float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
-
-DEVICE int least(int a, int b) { return a < b ? a : b; }
-
-// Adds products to the sums of a thread: `sums[row][at] += sum over k of source(row)[k] w[k][unit][gate]`, where `at` is the gate, and LAST for the
-// last one. All threads of the block call it.
-template <int SUMS, int GATES, int LAST, class Source>
-DEVICE void add_products(float (&sums)[ROWS_OF_THREAD][SUMS], float (&tile)[ROWS][CHUNK + 1], Source source, int rows, const float* w,
-                         int length, int unit, int hidden) {
-  const int thread = threadIdx.y * UNITS + threadIdx.x, first = threadIdx.y * ROWS_OF_THREAD;
-  for (int start = 0; start < length; start += CHUNK) {
-    __syncthreads();
-    for (int at = thread; at < ROWS * CHUNK; at += UNITS * GROUPS) {
-      const int row = at / CHUNK, k = at % CHUNK;
-      tile[row][k] = row < rows && start + k < length ? source(row)[start + k] : 0.f;
-    }
-    __syncthreads();
-    if (unit >= hidden) continue;
-    const int count = least(CHUNK, length - start);
-    for (int k = 0; k < count; k++) {
-      const float* of_unit = w + ((long)(start + k) * hidden + unit) * GATES;
-      for (int gate = 0; gate < GATES; gate++) {
-        const float weight = of_unit[gate];
-        for (int row = 0; row < ROWS_OF_THREAD; row++) {
-          float& sum = sums[row][gate == GATES - 1 ? LAST : gate];
-          sum = fmaf(tile[first + row][k], weight, sum);
-        }
-      }
-    }
-  }
-}
 
 // i = sigmoid(s_i + p_i c)   f = sigmoid(s_f + p_f c)   c' = f c + i tanh(s_c)   o = sigmoid(s_o + p_o c')   h' = o tanh(c')
 // (the ONNX operator LSTM). Gates and sums i, o, f, c; peepholes [hidden][3] i, o, f, or null.

@@ -4,9 +4,7 @@ use std::ops::Range;
 
 use batchmaker_graph::{RecurrentCell, RecurrentKind, RnnActivation};
 
-/// Units and rows that a block computes.
-const UNITS_OF_BLOCK: usize = 32;
-const ROWS_OF_BLOCK: usize = 16;
+use crate::tiles;
 
 /// A row of a batch, as the kernels read it.
 #[repr(C)]
@@ -106,13 +104,7 @@ impl PackedRecurrent {
 
     /// Blocks along x and y of a launch for a batch of `rows` rows.
     pub fn grid(&self, rows: usize) -> [u32; 3] {
-        let blocks = |of: usize, by: usize| of.div_ceil(by) as u32;
-        [blocks(self.hidden_size, UNITS_OF_BLOCK), blocks(rows, ROWS_OF_BLOCK), 1]
-    }
-
-    /// Threads of a block along x and y.
-    pub fn block() -> [u32; 3] {
-        [32, 4, 1]
+        tiles::grid(self.hidden_size, rows)
     }
 }
 

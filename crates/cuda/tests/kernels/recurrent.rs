@@ -1,47 +1,16 @@
-//! Each kernel in the emulator: without a report and right over seeds and shapes, alone as together; and bugs that are planted in its source are
-//! found. Takes g++.
-#![cfg(all(target_arch = "x86_64", unix))]
-
-use std::path::{Path, PathBuf};
+//! Steps of recurrent cells.
 
 use batchmaker_cuda::recurrent::{BesideH, PackedLaunch, PackedRecurrent, StepRow};
-use batchmaker_cuda_emulator::{
-    DevicePointer, Fault, KernelLibrary, Launch, Memory, Place, Report, Schedule, compile, run,
-};
+use batchmaker_cuda_emulator::{DevicePointer, KernelLibrary, Memory, Place, Report};
 use batchmaker_device::reference;
 use batchmaker_graph::{Precision, RecurrentCell, RecurrentKind, RnnActivation};
 
-/// Schedules of each shape.
-const SEEDS: u64 = 20;
+use crate::harness::{Found, SEEDS, bugs, launch, library, number, numbers, pointer};
+
+const FILE: &str = "recurrent_step.cu";
 
 /// The largest difference from the equations in f64.
 const TOLERANCE: f64 = 1e-5;
-
-fn kernels() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")
-}
-
-/// A library of the kernels of a file, with some of its text replaced.
-fn library(name: &str, file: &str, replaced: Option<[&str; 2]>) -> KernelLibrary {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::create_dir_all(&folder).unwrap();
-    let mut text = std::fs::read_to_string(kernels().join(file)).unwrap();
-    if let Some([from, to]) = replaced {
-        assert_eq!(text.matches(from).count(), 1, "{from:?} stands once in {file}");
-        text = text.replace(from, to);
-    }
-    std::fs::copy(kernels().join("portable.cuh"), folder.join("portable.cuh")).unwrap();
-    let source = folder.join(file);
-    std::fs::write(&source, text).unwrap();
-    let to = folder.join(file).with_extension("so");
-    compile(&source, &["EMULATED_CUDA"], &to).unwrap();
-    KernelLibrary::load(&to).unwrap()
-}
-
-/// Numbers between -1 and 1, no two alike nearby.
-fn numbers(count: usize, seed: usize) -> Vec<f32> {
-    (0..count).map(|at| ((at + 131 * seed) as f32 * 0.618_034).fract() * 2.0 - 1.0).collect()
-}
 
 /// A cell of a kind, with weights that leave its gates in between.
 fn cell(kind: RecurrentKind, input_size: usize, hidden_size: usize) -> RecurrentCell {
@@ -136,8 +105,6 @@ impl Batch {
     fn run(&self, library: &KernelLibrary, rows: &[usize], seed: u64) -> Vec<Report> {
         let batch: Vec<StepRow> = rows.iter().map(|&row| self.row(row)).collect();
         let batch = self.memory.upload(&batch, "batch").unwrap();
-        let pointer = |at: DevicePointer| (at as u64).to_ne_bytes().to_vec();
-        let number = |of: usize| (of as i32).to_ne_bytes().to_vec();
         let beside_h = match self.packed.beside_h {
             BesideH::Nothing => std::ptr::null_mut(),
             BesideH::CellState => self.c_at,
@@ -146,29 +113,22 @@ impl Batch {
         let mut reports = Vec::new();
         for (of, weights) in self.packed.launches.iter().zip(&self.weights) {
             let [w, r, b] = weights.map(pointer);
-            let launch = Launch {
-                kernel: library.kernel(of.kernel).unwrap(),
-                grid: self.packed.grid(rows.len()),
-                block: PackedRecurrent::block(),
-                dynamic_shared: 0,
-                resident_blocks_max: 3,
-                arguments: vec![
-                    pointer(batch),
-                    number(rows.len()),
-                    w,
-                    r,
-                    b,
-                    pointer(self.peepholes_at),
-                    pointer(self.h_at),
-                    pointer(beside_h),
-                    number(self.slots),
-                    number(self.packed.input_size()),
-                    number(self.packed.hidden_size()),
-                ],
-            };
-            // SAFETY: the pointers lead to this memory, which the test alone accesses.
-            let outcome = unsafe { run(&self.memory, &launch, Schedule::of_seed(seed)) };
-            reports.extend(outcome.reports);
+            let arguments = vec![
+                pointer(batch),
+                number(rows.len()),
+                w,
+                r,
+                b,
+                pointer(self.peepholes_at),
+                pointer(self.h_at),
+                pointer(beside_h),
+                number(self.slots),
+                number(self.packed.input_size()),
+                number(self.packed.hidden_size()),
+            ];
+            let kernel = library.kernel(of.kernel).unwrap();
+            let grid = self.packed.grid(rows.len());
+            reports.extend(launch(&self.memory, kernel, grid, arguments, seed));
         }
         reports
     }
@@ -242,7 +202,7 @@ const SHAPES: [[usize; 3]; 2] = [[5, 3, 6], [19, 50, 40]];
 
 #[test]
 fn recurrent_steps_are_right() {
-    let library = library("right", "recurrent_step.cu", None);
+    let library = library("right", FILE, None);
     for [rows, input, hidden] in SHAPES {
         for kind in kinds(hidden) {
             let cell = cell(kind, input, hidden);
@@ -261,7 +221,7 @@ fn recurrent_steps_are_right() {
 
 #[test]
 fn a_row_alone_has_the_bits_of_a_row_in_a_batch() {
-    let library = library("alone", "recurrent_step.cu", None);
+    let library = library("alone", FILE, None);
     let [rows, input, hidden] = SHAPES[1];
     for kind in kinds(hidden) {
         let cell = cell(kind, input, hidden);
@@ -276,17 +236,8 @@ fn a_row_alone_has_the_bits_of_a_row_in_a_batch() {
     }
 }
 
-/// What finds a bug.
-#[derive(Clone, Copy)]
-enum Found {
-    By(Fault),
-    ByValues,
-    ByAnything,
-}
-
-/// A bug: its name, a text of the source, and what is written in its place.
-fn is_found(name: &str, from: &str, to: &str, found: Found) {
-    let library = library(name, "recurrent_step.cu", Some([from, to]));
+fn is_found(name: &str, replaced: [&str; 2], found: Found) {
+    let library = library(name, FILE, Some(replaced));
     for ([rows, input, hidden], seed) in
         SHAPES.into_iter().flat_map(|of| (0..5).map(move |seed| (of, seed)))
     {
@@ -294,12 +245,7 @@ fn is_found(name: &str, from: &str, to: &str, found: Found) {
             let cell = cell(kind, input, hidden);
             let batch = Batch::new(&cell, rows);
             let reports = batch.run(&library, &(0..rows).collect::<Vec<_>>(), seed);
-            let is_found = match found {
-                Found::By(fault) => reports.iter().any(|report| report.fault == fault),
-                Found::ByValues => reports.is_empty() && batch.error(&cell, rows) > TOLERANCE,
-                Found::ByAnything => !reports.is_empty() || batch.error(&cell, rows) > TOLERANCE,
-            };
-            if is_found {
+            if found.is_by(&reports, || batch.error(&cell, rows) > TOLERANCE) {
                 return;
             }
         }
@@ -307,18 +253,8 @@ fn is_found(name: &str, from: &str, to: &str, found: Found) {
     panic!("{name} is not found");
 }
 
-macro_rules! bugs {
-    ($($name:ident: $from:literal => $to:literal, $found:expr;)*) => {
-        mod bugs {
-            use super::{Fault, Found, is_found};
-            $(#[test] fn $name() {
-                is_found(stringify!($name), $from, $to, $found);
-            })*
-        }
-    };
-}
-
 bugs! {
+    super::is_found;
     no_barrier_before_filling: "start += CHUNK) {\n    __syncthreads();" => "start += CHUNK) {", Found::By(Fault::DataRace);
     no_barrier_after_filling: "    }\n    __syncthreads();\n    if (unit" => "    }\n    if (unit", Found::By(Fault::DataRace);
     barrier_of_some_units: "    if (unit >= hidden) continue;\n" => "    if (unit >= hidden) return;\n", Found::ByAnything;

@@ -1,0 +1,86 @@
+//! A linear layer whose greatest output is wanted: `kernels/linear_arg_max.cu`.
+
+use batchmaker_graph::LinearArgMax;
+
+use crate::tiles;
+
+/// A row of a batch, as the kernels read it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArgMaxRow {
+    /// The address of x on the GPU, `[inputs]`.
+    pub x: u64,
+    /// The address that the index is written to, as an integer of 64 bits.
+    pub y: u64,
+}
+
+/// The sum of an output, as a kernel leaves it to the next.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Greatest {
+    /// The sum.
+    pub sum: f32,
+    /// The output.
+    pub output: i32,
+}
+
+/// A linear layer as the kernels read it.
+#[derive(Clone, Debug)]
+pub struct PackedLinearArgMax {
+    /// `[inputs, outputs]`.
+    pub w: Vec<f32>,
+    /// `[outputs]`.
+    pub b: Vec<f32>,
+    inputs: usize,
+    outputs: usize,
+}
+
+impl PackedLinearArgMax {
+    /// The kernels, one after the other: the greatest of each block, and the greatest of these.
+    pub const KERNELS: [&str; 2] = ["linear_arg_max_f32", "arg_max_of_parts_f32"];
+
+    /// Packs a layer.
+    pub fn new(layer: &LinearArgMax) -> Self {
+        let LinearArgMax { input_size, output_size, w, b } = layer;
+        let (inputs, outputs) = (*input_size, *output_size);
+        let of = |at: usize| w[at % outputs * inputs + at / outputs];
+        let b = b.as_ref().map_or_else(|| vec![0.0; outputs], |b| b.to_vec());
+        Self { w: (0..inputs * outputs).map(of).collect(), b, inputs, outputs }
+    }
+
+    /// Elements of x.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// The number of outputs.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Blocks that the outputs are divided among: each leaves a [`Greatest`] for each row.
+    pub fn blocks_of_a_row(&self) -> usize {
+        self.outputs.div_ceil(tiles::UNITS)
+    }
+
+    /// Blocks along x and y of the launches for a batch of `rows` rows.
+    pub fn grids(&self, rows: usize) -> [[u32; 3]; 2] {
+        let of_rows = rows.div_ceil(tiles::GROUPS) as u32;
+        [tiles::grid(self.outputs, rows), [of_rows, 1, 1]]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_of_an_input_lie_side_by_side() {
+        let w: Vec<f32> = vec![11., 12., 21., 22., 31., 32.];
+        let layer = LinearArgMax { input_size: 2, output_size: 3, w: w.into(), b: None };
+        let packed = PackedLinearArgMax::new(&layer);
+        assert_eq!(packed.w, [11., 21., 31., 12., 22., 32.]);
+        assert_eq!((packed.b.as_slice(), packed.blocks_of_a_row()), ([0.0; 3].as_slice(), 1));
+        assert_eq!(packed.grids(17), [[1, 2, 1], [5, 1, 1]]);
+    }
+}

@@ -1,0 +1,18 @@
+//! How products of a batch are divided: `kernels/products.cuh`.
+
+/// Units of a block.
+pub(crate) const UNITS: usize = 32;
+
+/// Groups of rows of a block, each of which has a warp.
+pub(crate) const GROUPS: usize = 4;
+
+/// Rows of a block.
+const ROWS: usize = 16;
+
+/// Blocks along x and y for units and rows.
+pub(crate) fn grid(units: usize, rows: usize) -> [u32; 3] {
+    [units.div_ceil(UNITS) as u32, rows.div_ceil(ROWS) as u32, 1]
+}
+
+/// Threads of a block along x and y.
+pub const BLOCK: [u32; 3] = [UNITS as u32, GROUPS as u32, 1];
