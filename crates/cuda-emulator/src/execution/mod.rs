@@ -1,9 +1,12 @@
 //! Runs a launch: its threads as fibers, in an order drawn from a seed.
 
+mod accesses;
 mod calls;
 mod fiber;
 mod launch;
+mod meetings;
 mod random;
+mod reports;
 mod scheduler;
 mod threads;
 mod warp;
