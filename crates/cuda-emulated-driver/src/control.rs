@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use batchmaker_cuda_emulator::KernelLibrary;
 
-/// How the driver and its devices are.
+/// The settings of the driver and its devices, and the reports that wait.
 #[derive(Debug)]
 pub(crate) struct Settings {
     /// GPUs, from when the driver is initialised.
@@ -27,7 +27,7 @@ pub(crate) struct Settings {
     pub(crate) lose_device: Option<usize>,
     /// Libraries of kernels.
     pub(crate) kernels: Vec<KernelLibrary>,
-    /// What was reported and not asked for.
+    /// The reports that no call has fetched yet.
     pub(crate) reports: Vec<String>,
 }
 

@@ -52,7 +52,7 @@ impl Operations {
     }
 }
 
-/// What precedes an operation.
+/// The operations that precede one operation, as its stream's vector clock has them.
 #[derive(Clone, Debug)]
 pub(crate) struct Preceding {
     pub(crate) operations: Arc<Operations>,

@@ -38,7 +38,7 @@ pub(crate) struct Stream {
     pub(crate) is_destroyed: bool,
     /// Operations that it was given.
     pub(crate) submitted: u32,
-    /// What its next operation follows.
+    /// The operations that are over when its next one begins.
     pub(crate) known: Known,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Queues {
     pub(crate) streams: BTreeMap<u32, Stream>,
     /// For each device, why it does nothing any more.
     pub(crate) failed: Vec<Option<Status>>,
-    /// What the host knows to be over.
+    /// The operations that the host has waited for: those that it submits later follow them.
     pub(crate) host: Known,
 }
 

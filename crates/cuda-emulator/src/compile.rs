@@ -19,7 +19,7 @@ pub enum CompileError {
     Source {
         /// The source.
         path: PathBuf,
-        /// What the compiler printed.
+        /// The compiler's error messages.
         message: String,
     },
 }

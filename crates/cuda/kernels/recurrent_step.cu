@@ -85,17 +85,25 @@ template <int SUMS> DEVICE void begin_sums(float (&sums)[ROWS_OF_THREAD][SUMS], 
     for (int at = 0; at < SUMS; at++) sums[row][at] = part.unit < part.hidden ? b[part.unit * SUMS + at] : 0.f;
 }
 
+// The sums of a thread: biases, then the products of x, then those of h. The arguments of the template are those of `add_products`, for x and for h.
+template <int SUMS, int GATES, int LAST_OF_X, int LAST_OF_H, class Source>
+DEVICE void add_x_and_h(float (&sums)[ROWS_OF_THREAD][SUMS], float (&tile)[ROWS][CHUNK + 1], const Part& part, const float* w, const float* r,
+                        const float* b, int input, Source of_h) {
+  begin_sums<SUMS>(sums, b, part);
+  const StepRow* batch = part.batch;
+  const auto of_x = [=](int row) { return batch[row].x; };
+  add_products<SUMS, GATES, LAST_OF_X>(sums, tile, of_x, part.rows, w, input, part.unit, part.hidden);
+  add_products<SUMS, GATES, LAST_OF_H>(sums, tile, of_h, part.rows, r, part.hidden, part.unit, part.hidden);
+}
+
 template <class Cell>
 DEVICE void recurrent_step(const StepRow* batch, int count, const float* w, const float* r, const float* b, const float* peepholes, float* h,
                            float* c, int slots, int input, int hidden) {
   SHARED(float, tile, [ROWS][CHUNK + 1]);
   const Part part = part_of(batch, count, h, slots, hidden);
   float sums[ROWS_OF_THREAD][Cell::SUMS];
-  begin_sums<Cell::SUMS>(sums, b, part);
-  const auto input_of = [=](int row) { return part.batch[row].x; };
-  add_products<Cell::SUMS, Cell::GATES, Cell::LAST_OF_X>(sums, tile, input_of, part.rows, w, input, part.unit, hidden);
   const auto state_of = [=](int row) { return (const float*)part.state(row, 0); };
-  add_products<Cell::SUMS, Cell::GATES, Cell::LAST_OF_H>(sums, tile, state_of, part.rows, r, hidden, part.unit, hidden);
+  add_x_and_h<Cell::SUMS, Cell::GATES, Cell::LAST_OF_X, Cell::LAST_OF_H>(sums, tile, part, w, r, b, input, state_of);
   if (part.unit >= hidden) return;
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const int row = threadIdx.y * ROWS_OF_THREAD + at;
@@ -129,11 +137,8 @@ extern "C" __global__ void __launch_bounds__(UNITS * GROUPS)
   SHARED(float, tile, [ROWS][CHUNK + 1]);
   const Part part = part_of(batch, count, h, slots, hidden);
   float sums[ROWS_OF_THREAD][2];
-  begin_sums<2>(sums, b, part);
-  const auto input_of = [=](int row) { return part.batch[row].x; };
-  add_products<2, 2, 1>(sums, tile, input_of, part.rows, w, input, part.unit, hidden);
   const auto state_of = [=](int row) { return (const float*)part.state(row, 0); };
-  add_products<2, 2, 1>(sums, tile, state_of, part.rows, r, hidden, part.unit, hidden);
+  add_x_and_h<2, 2, 1, 1>(sums, tile, part, w, r, b, input, state_of);
   if (part.unit >= hidden) return;
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const int row = threadIdx.y * ROWS_OF_THREAD + at;
@@ -153,11 +158,8 @@ extern "C" __global__ void __launch_bounds__(UNITS * GROUPS)
   SHARED(float, tile, [ROWS][CHUNK + 1]);
   const Part part = part_of(batch, count, h, slots, hidden);
   float sums[ROWS_OF_THREAD][1];
-  begin_sums<1>(sums, b, part);
-  const auto input_of = [=](int row) { return part.batch[row].x; };
-  add_products<1, 1, 0>(sums, tile, input_of, part.rows, w, input, part.unit, hidden);
   const auto reset_of = [=](int row) { return (const float*)gates + ((long)(part.first + row) * 2 + 1) * hidden; };
-  add_products<1, 1, 0>(sums, tile, reset_of, part.rows, r, hidden, part.unit, hidden);
+  add_x_and_h<1, 1, 0, 0>(sums, tile, part, w, r, b, input, reset_of);
   if (part.unit >= hidden) return;
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const int row = threadIdx.y * ROWS_OF_THREAD + at;

@@ -34,7 +34,7 @@ pub(super) struct Epoch {
     period: u32,
 }
 
-/// What a thread knows of the others.
+/// A thread's vector clock: its own period, and the periods of other threads that are over for it.
 pub(super) struct Clock {
     thread: ThreadNumber,
     of_block: usize,

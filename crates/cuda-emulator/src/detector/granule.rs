@@ -85,13 +85,13 @@ impl Entry {
 /// An earlier access that a later one races with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Earlier {
-    /// Of another thread of the launch.
+    /// An access by another thread of the same launch.
     Thread(ThreadNumber, Access),
-    /// Of an operation on the GPU that nothing orders before the launch.
+    /// An access by an earlier launch or copy that nothing orders before this launch.
     Operation(u32),
 }
 
-/// What an operation before the last one did to some of the four bytes.
+/// An access of some of the four bytes by an operation before the last one.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Past {

@@ -30,14 +30,14 @@ pub use self::history::{History, Sequential};
 use self::published::Published;
 pub(crate) use self::scope::Scope;
 
-/// How an atomic operation orders other accesses.
+/// The ordering of an atomic operation: whether it acquires, and whether it releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) acquires: bool,
     pub(crate) releases: bool,
 }
 
-/// What an atomic operation does to the value.
+/// Whether an atomic operation reads the value, writes it, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Load,
@@ -70,9 +70,9 @@ type ByScope<T> = [T; 2];
 struct Ordering {
     clock: Clock,
     block: usize,
-    /// What relaxed loads found, for the next fence.
+    /// The clocks that relaxed loads have found: the next fence of the scope acquires them.
     found: ByScope<Option<Rc<Known>>>,
-    /// What the last fences made ready for relaxed stores.
+    /// The clock at the last fence of each scope: relaxed stores after the fence publish it.
     ready: ByScope<Option<Rc<Known>>>,
     /// What it released last through an address: its later stores there publish that too.
     released: HashMap<usize, ByScope<Option<Rc<Known>>>>,
