@@ -1,13 +1,11 @@
 //! The state of a device that its queues share: the cell types that it has, and the requests in
 //! flight.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use batchmaker_device::{DeviceError, working_bytes};
-use batchmaker_graph::{
-    CellGraph, CellIdentity, CellPorts, CellType, CellTypeId, RequestId, Tensor, check_request,
-};
+use batchmaker_device::{CellTable, DeviceError, RequestTable, working_bytes};
+use batchmaker_graph::{CellGraph, CellIdentity, CellType, CellTypeId, RequestId, Tensor};
 
 use crate::cells::materialized::MaterializedCell;
 use crate::memory::request_memory::RequestMemory;
@@ -15,24 +13,10 @@ use crate::memory::request_memory::RequestMemory;
 /// The cell types and requests of a device.
 #[derive(Default)]
 pub(crate) struct DeviceState {
-    cells: RwLock<Vec<Option<HeldCell>>>,
+    cells: CellTable<MaterializedCell>,
     /// The number of token ids of all cells whose output depends on one token id alone.
     token_ids: AtomicUsize,
-    /// The requests in flight, by position of their ids.
-    requests: Mutex<Vec<Option<Admitted>>>,
-}
-
-type Admitted = (RequestId, Arc<RequestMemory>);
-
-/// A materialised cell type, and the number of its users.
-struct HeldCell {
-    identity: CellIdentity,
-    /// The number of times that it was materialised and not yet released.
-    users: usize,
-    ports: CellPorts,
-    /// Whether a node may take more bytes than a worker always may.
-    has_large_nodes: bool,
-    cell: Arc<MaterializedCell>,
+    requests: RequestTable<RequestMemory>,
 }
 
 impl DeviceState {
@@ -45,48 +29,23 @@ impl DeviceState {
         id: CellTypeId,
         identity: CellIdentity,
     ) -> Option<Arc<MaterializedCell>> {
-        let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
-        let held = cells.get_mut(id.index())?.as_mut()?;
-        assert_eq!(held.identity, identity, "{id} stands for another cell");
-        held.users += 1;
-        Some(held.cell.clone())
+        self.cells.retain(id, identity)
     }
 
-    /// Adds cell type `id`, which the device did not have and has now materialised. A worker may always take `standing`
-    /// bytes.
-    pub(crate) fn insert(
-        &self,
-        id: CellTypeId,
-        cell_type: &CellType,
-        cell: MaterializedCell,
-        standing: u64,
-    ) {
-        let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
-        if cells.len() <= id.index() {
-            cells.resize_with(id.index() + 1, || None);
-        }
+    /// Adds cell type `id`, which the device did not have and has now materialised.
+    pub(crate) fn insert(&self, id: CellTypeId, cell_type: &CellType, cell: MaterializedCell) {
         self.token_ids.fetch_add(cell.token_ids(), Ordering::Relaxed);
-        let (identity, ports) = (cell_type.identity, CellPorts::of(&cell_type.cell));
-        let has_large_nodes = cell.node_bytes_max() > standing;
-        let cell = Arc::new(cell);
-        cells[id.index()] = Some(HeldCell { identity, users: 1, ports, has_large_nodes, cell });
+        self.cells.insert(id, cell_type, cell);
     }
 
     /// Whether the programs of a cell need a large stack to run.
     pub(crate) fn has_deep_cells(&self) -> bool {
-        let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
-        cells.iter().flatten().any(|held| held.cell.is_deep())
+        self.cells.any(MaterializedCell::is_deep)
     }
 
     /// Counts one user of cell type `id` less, and drops the cell with its last user.
     pub(crate) fn release(&self, id: CellTypeId) {
-        let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
-        let held = cells[id.index()].as_mut();
-        let held = held.expect("a cell type is released as often as it was materialised");
-        held.users -= 1;
-        if held.users == 0 {
-            cells[id.index()] = None;
-        }
+        drop(self.cells.release(id));
     }
 
     /// The cell type of that id.
@@ -94,11 +53,7 @@ impl DeviceState {
     /// # Panics
     /// If the device does not have it.
     pub(crate) fn cell(&self, id: CellTypeId) -> Arc<MaterializedCell> {
-        let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
-        match cells.get(id.index()) {
-            Some(Some(held)) => held.cell.clone(),
-            _ => panic!("a task names {id}, which is not here"),
-        }
+        self.cells.get(id)
     }
 
     /// The number of token ids of all cells whose output depends on one token id alone. Each cell numbers
@@ -109,13 +64,11 @@ impl DeviceState {
 
     /// See [`batchmaker_device::Device::working_bytes`]; `standing` are the bytes that a worker may always take.
     pub(crate) fn working_bytes(&self, graph: &CellGraph, standing: u64, workers: usize) -> u64 {
-        let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
-        if !cells.iter().flatten().any(|held| held.has_large_nodes) {
+        if !self.cells.any(|cell| cell.node_bytes_max() > standing) {
             return 0;
         }
         working_bytes(graph, standing, workers, |cell_type, spans| {
-            let held = cells.get(cell_type.index()).and_then(Option::as_ref);
-            held.map_or(0, |held| held.cell.node_bytes(spans))
+            self.cells.find(cell_type).map_or(0, |cell| cell.node_bytes(spans))
         })
     }
 
@@ -132,22 +85,9 @@ impl DeviceState {
         graph: Arc<CellGraph>,
         inputs: Vec<Tensor>,
     ) -> Result<(), DeviceError> {
-        let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
-        check_request(&graph, &inputs, |cell_type| {
-            cells.get(cell_type.index())?.as_ref().map(|held| &held.ports)
-        })?;
-        let has_token_ids = |cell_type: CellTypeId| {
-            cells[cell_type.index()].as_ref().is_some_and(|held| held.cell.token_ids() > 0)
-        };
-        let memory = Arc::new(RequestMemory::new(graph, inputs, has_token_ids));
-        drop(cells);
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = request.index as usize;
-        if requests.len() <= index {
-            requests.resize_with(index + 1, || None);
-        }
-        let before = requests[index].replace((request, memory));
-        assert!(before.is_none(), "{request:?} was admitted to a position in use");
+        self.cells.check(&graph, &inputs)?;
+        let has_token_ids = |cell_type: CellTypeId| self.cells.get(cell_type).token_ids() > 0;
+        self.requests.admit(request, RequestMemory::new(graph, inputs, has_token_ids));
         Ok(())
     }
 
@@ -156,9 +96,7 @@ impl DeviceState {
     /// # Panics
     /// If it is not in flight.
     pub(crate) fn retire(&self, request: RequestId) -> Arc<RequestMemory> {
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        let memory = requests[request.index as usize].take_if(|(known, _)| *known == request);
-        memory.expect("a request is retired once, after it was admitted").1
+        self.requests.retire(request)
     }
 
     /// The memory of a request in flight.
@@ -166,10 +104,6 @@ impl DeviceState {
     /// # Panics
     /// If it is not in flight.
     pub(crate) fn memory(&self, request: RequestId) -> Arc<RequestMemory> {
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        match &requests[request.index as usize] {
-            Some((known, memory)) if *known == request => memory.clone(),
-            _ => panic!("a task names {request:?}, which is not here"),
-        }
+        self.requests.get(request)
     }
 }

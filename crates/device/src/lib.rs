@@ -12,6 +12,7 @@
 //! | `lone_worker.rs` | one worker driven by hand, for measurements and tests |
 //! | `cell_timer.rs` | the time of batches of a cell on that worker |
 //! | `plan.rs` | the results of measuring a cell |
+//! | `request_table.rs`, `cell_table.rs` | the requests in flight, and the cell types that a device has: for devices to use |
 //! | `working_bytes.rs` | the bytes that nodes take while they run: for devices to use |
 //! | `conformance/` | the suite that every device passes |
 //! | `reference/` | the equations of cells in f64: what devices are compared with |
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod bell;
+mod cell_table;
 mod cell_timer;
 mod chain;
 pub mod conformance;
@@ -26,9 +28,11 @@ mod contract;
 mod lone_worker;
 mod plan;
 pub mod reference;
+mod request_table;
 mod working_bytes;
 
 pub use bell::Bell;
+pub use cell_table::CellTable;
 pub use cell_timer::{CellTimer, Effort};
 pub use chain::{Chain, Origin, Roster, RosterError};
 pub use contract::{
@@ -37,4 +41,5 @@ pub use contract::{
 };
 pub use lone_worker::LoneWorker;
 pub use plan::{BatchSize, ExecutionPlan, Measurement, OperatorMeasurement, Roofs};
+pub use request_table::RequestTable;
 pub use working_bytes::working_bytes;
