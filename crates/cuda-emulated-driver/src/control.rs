@@ -1,6 +1,5 @@
-//! What a test tells the driver, and what it asks.
+//! The settings that a test makes, and the reports that wait for it.
 
-use std::ffi::{CStr, c_char};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +22,7 @@ pub(crate) struct Settings {
     pub(crate) pause_us: u64,
     /// Launches up to the one that fails; 0: none does.
     pub(crate) fail_launch: u64,
-    /// The device that is lost from the next operation on.
+    /// The device that is lost.
     pub(crate) lose_device: Option<usize>,
     /// Libraries of kernels.
     pub(crate) kernels: Vec<KernelLibrary>,
@@ -48,19 +47,8 @@ pub(crate) fn settings() -> MutexGuard<'static, Settings> {
     SETTINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sets one of `devices`, `memory_bytes`, `multiprocessors`, `architecture`, `seed`, `pause_us`, `fail_launch` (the nth launch from now on fails)
-/// and `lose_device` (a device's index), or adds a library of kernels (`kernels`, a path). Returns 0, or 1 if it cannot be set.
-///
-/// # Safety
-/// Both are strings that end with a zero.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn emulated_cuda_configure(name: *const c_char, value: *const c_char) -> i32 {
-    // SAFETY: the caller's promise.
-    let [name, value] = unsafe { [name, value].map(|of| CStr::from_ptr(of).to_string_lossy()) };
-    i32::from(set(&name, &value).is_none())
-}
-
-fn set(name: &str, value: &str) -> Option<()> {
+/// Sets what a name says; none if the driver does not know it, or its value.
+pub(crate) fn set(name: &str, value: &str) -> Option<()> {
     if name == "kernels" {
         let library = KernelLibrary::load(&PathBuf::from(value)).ok()?;
         settings().kernels.push(library);
@@ -82,25 +70,12 @@ fn set(name: &str, value: &str) -> Option<()> {
     Some(())
 }
 
-/// Writes what was reported since the last call to `to`, a line each, with a zero at the end; what does not fit `len` bytes is left out.
-/// Returns the number of reports.
-///
-/// # Safety
-/// `to` has room for `len` bytes, at least one.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn emulated_cuda_reports(to: *mut c_char, len: usize) -> usize {
-    let reports = std::mem::take(&mut settings().reports);
-    let text = reports.join("\n");
-    let text = &text.as_bytes()[..text.len().min(len - 1)];
-    // SAFETY: the caller's promise.
-    unsafe {
-        to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
-        to.add(text.len()).write(0);
-    }
-    reports.len()
-}
-
 /// Keeps a report for whoever asks.
 pub(crate) fn report(report: String) {
     settings().reports.push(report);
+}
+
+/// The reports that no call has fetched yet.
+pub(crate) fn take_reports() -> Vec<String> {
+    std::mem::take(&mut settings().reports)
 }

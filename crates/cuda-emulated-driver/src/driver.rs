@@ -12,7 +12,7 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::control::{Settings, report, settings};
 use crate::image::Entry;
-use crate::order::{Operations, Preceding};
+use crate::order::{Known, Operations, Preceding};
 use crate::queues::{Operation, Queues, Record, Stream, Work};
 use crate::status::Status;
 
@@ -85,6 +85,8 @@ pub(crate) struct Driver {
     /// Those of the host: address and bytes.
     pinned: Mutex<BTreeMap<usize, usize>>,
     queues: Mutex<Queues>,
+    /// Whether each device is lost.
+    lost: Vec<AtomicBool>,
     /// An operation was submitted, or is over.
     changed: Condvar,
     operations: Arc<Operations>,
@@ -117,6 +119,7 @@ pub(crate) fn initialise() -> Result<(), Status> {
             allocations: Mutex::default(),
             pinned: Mutex::default(),
             queues: Mutex::new(queues),
+            lost: (0..devices).map(|_| AtomicBool::new(false)).collect(),
             changed: Condvar::new(),
             operations: Arc::default(),
             next_stream: AtomicU32::new(0),
@@ -125,7 +128,16 @@ pub(crate) fn initialise() -> Result<(), Status> {
             functions: Handles::default(),
         }
     });
+    lose_device();
     Ok(())
+}
+
+/// Loses the device that a test wants to be lost, once there is a driver.
+pub(crate) fn lose_device() {
+    let lost = settings().lose_device;
+    if let (Some(driver), Some(device)) = (DRIVER.get(), lost) {
+        driver.lose(device);
+    }
 }
 
 pub(crate) fn driver() -> Result<&'static Driver, Status> {
@@ -246,9 +258,9 @@ impl Driver {
         Ok(())
     }
 
-    /// The host knows what precedes an operation that it has seen.
-    pub(crate) fn host_has_seen(&self, preceding: &Preceding) {
-        lock(&self.queues).host.learn(&preceding.known);
+    /// The host has seen what is known to be over.
+    pub(crate) fn host_has_seen(&self, known: &Known) {
+        lock(&self.queues).host.learn(known);
     }
 
     /// Whether a stream's operations are over.
@@ -295,9 +307,21 @@ impl Driver {
         }
     }
 
-    /// Why a device does nothing any more.
-    pub(crate) fn failed(&self, device: usize) -> Option<Status> {
-        lock(&self.queues).failed[device]
+    /// An error if a device does nothing any more.
+    pub(crate) fn check(&self, device: usize) -> Result<(), Status> {
+        lock(&self.queues).failed[device].map_or(Ok(()), Err)
+    }
+
+    /// A device is lost: whoever waits for it waits no longer, and the launch that it runs ends.
+    fn lose(&self, device: usize) {
+        let Some(lost) = self.lost.get(device) else { return };
+        lost.store(true, Ordering::Relaxed);
+        lock(&self.queues).fail(device, Status::DeviceUnavailable);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_lost(&self, device: usize) -> bool {
+        self.lost[device].load(Ordering::Relaxed)
     }
 
     /// Works through the streams of a device.
@@ -315,14 +339,13 @@ impl Driver {
             stream.is_running = true;
             let Some(operation) = stream.waiting.pop_front() else { continue };
             drop(queues);
-            let Settings { pause_us, lose_device: lost, .. } = *settings();
+            let pause_us = settings().pause_us;
             if pause_us > 0 {
                 std::thread::sleep(Duration::from_micros(random.random_range(0..=pause_us)));
             }
-            let result = match lost == Some(device) {
-                true => Err(Status::DeviceUnavailable),
-                false => (operation.work)(operation.number, &operation.preceding),
-            };
+            let can_run = self.check(device);
+            let result =
+                can_run.and_then(|()| (operation.work)(operation.number, &operation.preceding));
             queues = lock(&self.queues);
             if let Some(stream) = queues.streams.get_mut(&number) {
                 stream.is_running = false;

@@ -5,17 +5,25 @@
 //! from a seed, with pauses drawn from it too: a host that reads what is not complete reads what is not there.
 //!
 //! What a module's image is (PTX or cubin) decides which kernels it has; their code is that of the libraries of kernels that
-//! [`emulated_cuda_configure`](control::emulated_cuda_configure) names. What the emulator finds in a launch, and what no stream or event
-//! orders, is reported, and the operation fails as a kernel does that accesses memory which is not there.
+//! `emulated_cuda_configure` names. What the emulator finds in a launch, and what no stream or event orders, is reported, and the operation
+//! fails as a kernel does that accesses memory which is not there.
+//!
+//! The host's loads are not seen. A launch that publishes to memory of the host, by a release or a fence of the system's scope, counts as seen by
+//! the host from then on, with all that precedes it on its stream: a host that polls what it published may submit to any stream. The price is that a
+//! host which forgets to poll is found only under the seeds in which it submits before the launch has published; and a launch that publishes before
+//! its own last access is not told from one that publishes at its end. Launches that publish nothing to the host give no such order.
+//!
+//! A device that is lost does nothing any more from then on: waits for it end, with its error, and so does the launch that it runs.
 //!
 //! Kernels of all devices run one at a time. What it cannot show: speed, and a kernel's accesses of another device's memory, which it lets pass.
 #![cfg(all(target_arch = "x86_64", unix))]
 
 mod api;
-pub mod control;
+mod control;
 mod driver;
 mod image;
 mod occupancy;
 mod order;
 mod queues;
 mod status;
+mod watched;

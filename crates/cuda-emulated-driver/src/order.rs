@@ -59,6 +59,17 @@ pub(crate) struct Preceding {
     pub(crate) known: Known,
 }
 
+impl Preceding {
+    /// What is known once an operation that these precede is over too.
+    pub(crate) fn and(&self, operation: u32) -> Known {
+        let mut known = self.known.clone();
+        if let Some((stream, place, _)) = self.operations.get(operation) {
+            known.has(stream, place);
+        }
+        known
+    }
+}
+
 impl History for Preceding {
     fn precedes(&self, operation: u32) -> bool {
         let Some((stream, place, _)) = self.operations.get(operation) else { return true };
@@ -83,6 +94,9 @@ mod tests {
         known.has(1, 1);
         let preceding = Preceding { operations: operations.clone(), known: known.clone() };
         assert_eq!([first, second, other].map(|of| preceding.precedes(of)), [true, false, false]);
+        let known_later = preceding.and(second);
+        let later = Preceding { known: known_later, ..preceding };
+        assert_eq!([first, second, other].map(|of| later.precedes(of)), [true, true, false]);
         let mut of_event = Known::default();
         of_event.has(2, 1);
         of_event.has(1, 0);

@@ -1,4 +1,4 @@
-// y[i] = factor x[i], an element a thread; and a kernel that reads beyond its input.
+// y[i] = factor x[i], an element a thread; a kernel that reads beyond its input; and kernels that tell the host, or wait for it.
 #include "emulated_cuda.h"
 
 extern "C" __global__ void scale(const float* x, float* y, float factor, int count) {
@@ -18,3 +18,30 @@ extern "C" __global__ void count_up(uint32_t* counter, uint32_t by) {
   if (threadIdx.x == 0) red_release_sys_add(counter, by);
 }
 KERNEL(count_up)
+
+// The same, and the launch runs on for a while.
+extern "C" __global__ void count_up_and_stay(uint32_t* counter, uint32_t by) {
+  if (threadIdx.x == 0) red_release_sys_add(counter, by);
+  for (int turn = 0; turn < 2000; turn++) __nanosleep(100);
+}
+KERNEL(count_up_and_stay)
+
+// A fence and a relaxed operation in place of the release.
+extern "C" __global__ void count_up_after_fence(uint32_t* counter, uint32_t by) {
+  __threadfence_system();
+  if (threadIdx.x == 0) red_relaxed_sys_add(counter, by);
+}
+KERNEL(count_up_after_fence)
+
+// A plain store: it publishes nothing.
+extern "C" __global__ void count_up_plainly(uint32_t* counter, uint32_t by) {
+  if (threadIdx.x == 0) *counter += by;
+}
+KERNEL(count_up_plainly)
+
+// Waits until the host counts up.
+extern "C" __global__ void wait_for_host(const uint32_t* counter, uint32_t goal) {
+  if (threadIdx.x == 0)
+    while (ld_acquire_sys(counter) < goal) __nanosleep(100);
+}
+KERNEL(wait_for_host)

@@ -85,6 +85,7 @@ extern "C" EMULATED_NOT_SEEN void __tsan_func_exit() {}
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 static EMULATED_NOT_SEEN emulated_dim3 emulated_position(uint32_t of) { return calls->position(of); }
 #define threadIdx (emulated_position(0))
 #define blockIdx (emulated_position(1))

@@ -28,7 +28,7 @@ mod report;
 
 pub use compile::{CompileError, compile};
 pub use detector::{History, Sequential};
-pub use execution::{Launch, Outcome, Schedule, THREADS_MAX, run, run_among};
+pub use execution::{Launch, Observer, Outcome, Schedule, THREADS_MAX, Unobserved, run, run_among};
 pub use kernel::Kernel;
 pub use library::{KernelLibrary, LibraryError};
 pub use memory::{DevicePointer, Memory, Place};

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use batchmaker_cuda_emulator::{
-    DevicePointer, Fault, History, KernelLibrary, Launch, Memory, Outcome, Place, Schedule,
-    Sequential, compile, run_among,
+    DevicePointer, Fault, History, KernelLibrary, Launch, Memory, Observer, Outcome, Place,
+    Schedule, Sequential, Unobserved, compile, run_among,
 };
 
 /// Schedules that a kernel without bugs is run with.
@@ -93,7 +93,7 @@ impl Device {
             arguments: std::mem::take(&mut self.arguments),
         };
         // SAFETY: the pointers lead to this memory, which the test alone accesses.
-        unsafe { run_among(&self.memory, &launch, Schedule::of_seed(seed), operation) }
+        unsafe { run_among(&self.memory, &launch, Schedule::of_seed(seed), operation, &Unobserved) }
     }
 
     fn floats(&self, at: DevicePointer, count: usize) -> Vec<f32> {
@@ -249,6 +249,24 @@ fn counts(library: &KernelLibrary, size: usize, seed: u64) -> (Outcome, Vec<f32>
     (outcome, all(&sums, &bin_of), all(&expected, &of))
 }
 
+/// A structure of 200 bytes is the only parameter.
+fn structure(library: &KernelLibrary, size: usize, seed: u64) -> (Outcome, Vec<f32>, Vec<f32>) {
+    let (length, blocks) = [(8, 5), (9, 2)][size];
+    let (x, factors) = (numbers(5 * length), numbers(40));
+    let mut device = Device::new();
+    let from = device.memory.upload(&x, "x").unwrap();
+    let to = device.memory.allocate(4 * x.len(), "y", Place::Device).unwrap();
+    let mut rows: Vec<u8> = [from, to].iter().flat_map(|&at| (at as usize).to_ne_bytes()).collect();
+    rows.extend(factors.iter().flat_map(|of| of.to_ne_bytes()));
+    rows.extend((0..6).flat_map(|row| (row * length as i32).to_ne_bytes()));
+    device.arguments.push(rows);
+    // A thread more than a row has elements.
+    let shape = Shape::of([blocks, 1], [length as u32 + 1, 1]);
+    let outcome = device.run(library, shape, seed);
+    let expected = x.iter().enumerate().map(|(at, x)| factors[at % 40] * x).collect();
+    (outcome, device.floats(to, x.len()), expected)
+}
+
 fn runs_without_report(file: &str, define: Option<&str>, case: Case) {
     let library = library(file, define);
     for (size, seed) in (0..2).flat_map(|size| (0..SEEDS).map(move |seed| (size, seed))) {
@@ -318,6 +336,54 @@ fn launches_that_nothing_orders_after_copies_are_found() {
     }
 }
 
+/// A store that releases to the host, or follows a fence of the system's scope, publishes to it; one of the GPU's scope does not, nor does one elsewhere.
+#[test]
+fn what_is_published_to_the_host_is_told() {
+    let cases: [(&str, Option<&str>, Case, bool); 5] = [
+        ("ring.cu", None, ring, true),
+        ("ring.cu", Some("FENCE_FOR_HOST"), ring, true),
+        ("ring.cu", Some("BUG_SCOPE_OF_GPU_FOR_HOST"), ring, false),
+        ("ring.cu", Some("BUG_FENCE_OF_GPU_FOR_HOST"), ring, false),
+        ("grid_steps.cu", None, grid_steps, false),
+    ];
+    for (file, define, case, expected) in cases {
+        let (outcome, ..) = case(&library(file, define), 0, 0);
+        assert_eq!(outcome.publishes_to_host, expected, "{file} {define:?}");
+    }
+}
+
+/// A GPU is lost: a launch on it ends, although its threads wait for ever, and is not to blame.
+#[test]
+fn a_launch_on_a_lost_gpu_ends() {
+    struct Lost(AtomicU32);
+
+    impl Observer for Lost {
+        fn is_lost(&self) -> bool {
+            self.0.fetch_add(1, Ordering::Relaxed) > 1000
+        }
+    }
+
+    let library = library("grid_steps.cu", Some("BUG_GOAL_TOO_HIGH"));
+    let mut device = Device::new();
+    device.upload(&numbers(32 * 3), "y");
+    device.upload(&[0u32], "arrived");
+    device.int(2);
+    let launch = Launch {
+        kernel: &library.kernels()[0],
+        grid: [1, 1, 1],
+        block: [32, 1, 1],
+        dynamic_shared: 0,
+        resident_blocks_max: 1,
+        arguments: std::mem::take(&mut device.arguments),
+    };
+    let (schedule, lost) = (Schedule::of_seed(0), Lost(AtomicU32::new(0)));
+    // SAFETY: the pointers lead to this memory, which the test alone accesses.
+    let outcome = unsafe { run_among(&device.memory, &launch, schedule, (1, &Sequential), &lost) };
+    let reports: Vec<String> = outcome.reports.iter().map(ToString::to_string).collect();
+    assert!(reports.is_empty(), "{reports:#?}");
+    assert!(outcome.switches > 500);
+}
+
 macro_rules! kernels {
     ($($name:ident: $file:literal $(+ $define:literal)?, $case:ident;)*) => {
         mod without_bugs {
@@ -351,6 +417,7 @@ kernels! {
     ring: "ring.cu", ring;
     ring_with_a_fence_for_the_host: "ring.cu" + "FENCE_FOR_HOST", ring;
     counts: "counts.cu", counts;
+    structure: "structure.cu", structure;
 }
 
 bugs! {
@@ -392,5 +459,6 @@ bugs! {
     wild_pointer: "counts.cu" + "BUG_WILD_POINTER", counts, OutOfBounds;
     wild_index: "tiled_product.cu" + "BUG_WILD_INDEX", tiled_product, OutOfBounds;
     not_atomic: "counts.cu" + "BUG_NOT_ATOMIC", counts, DataRace;
+    beyond_a_structures_pointer: "structure.cu" + "BUG_BEYOND_Y", structure, OutOfBounds;
     writes_the_neighbour: "counts.cu" + "BUG_WRITES_THE_NEIGHBOUR", counts, DataRace;
 }

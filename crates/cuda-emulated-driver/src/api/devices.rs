@@ -98,8 +98,11 @@ fn context(device: usize) -> *mut c_void {
     ptr::without_provenance_mut((device + 1) << 12)
 }
 
-fn device_of(context: *mut c_void) -> Option<usize> {
-    (context.addr() >> 12).checked_sub(1)
+/// The device of a context.
+pub(super) fn device_of(context: *mut c_void) -> Result<usize, Status> {
+    let device = (context.addr() >> 12).checked_sub(1);
+    let devices = driver()?.devices;
+    device.filter(|&device| device < devices).ok_or(Status::InvalidContext)
 }
 
 #[unsafe(no_mangle)]
@@ -126,10 +129,7 @@ unsafe extern "C" fn cuCtxGetCurrent(to: *mut *mut c_void) -> i32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSetCurrent(of: *mut c_void) -> i32 {
     status(|| {
-        let device = device_of(of);
-        if device.is_some_and(|device| device >= driver().map_or(0, |driver| driver.devices)) {
-            return Err(Status::InvalidContext);
-        }
+        let device = if of.is_null() { None } else { Some(device_of(of)?) };
         set_current(device);
         Ok(())
     })

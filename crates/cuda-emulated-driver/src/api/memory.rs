@@ -3,6 +3,7 @@
 use std::ffi::{c_uint, c_void};
 use std::ptr;
 
+use super::devices::device_of;
 use super::streams::stream;
 use super::{give, status};
 use crate::driver::{Driver, current, lock};
@@ -29,7 +30,7 @@ impl Address {
 
 unsafe fn allocate(to: *mut u64, bytes: usize) -> Result<(), Status> {
     let (driver, device) = current()?;
-    driver.failed(device).map_or(Ok(()), Err)?;
+    driver.check(device)?;
     let at = driver.allocate(device, bytes)?;
     // SAFETY: the caller's promise.
     unsafe { to.write(at.expose_provenance() as u64) };
@@ -99,9 +100,13 @@ unsafe extern "C" fn cuMemHostAlloc(to: *mut *mut c_void, bytes: usize, _flags: 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFreeHost(at: *mut c_void) -> i32 {
     status(|| {
-        let driver = current()?.0;
-        // Copies of any device may use it.
-        (0..driver.devices).try_for_each(|device| driver.wait_for_device(device))?;
+        let (driver, device) = current()?;
+        driver.check(device)?;
+        // Copies of any device may use it. Another one that failed uses nothing any more.
+        for other in 0..driver.devices {
+            driver.wait_for_device(other).ok();
+        }
+        driver.check(device)?;
         driver.free_pinned(at.cast())
     })
 }
@@ -217,21 +222,49 @@ unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -
     })
 }
 
+/// Copies from memory of devices to memory of devices. If one of `peers` does nothing any more, its error is that of this call, or, when the copy
+/// runs, of the stream's device.
+fn among_devices(
+    what: &str,
+    [to, from]: [u64; 2],
+    bytes: usize,
+    peers: Vec<usize>,
+    of: u32,
+) -> Result<(), Status> {
+    let driver = current()?.0;
+    let [to, from] = [to, from].map(Address::of_device);
+    let check_peers = move || peers.iter().try_for_each(|&device| driver.check(device));
+    check_peers()?;
+    check(driver, to, bytes).and(check(driver, from, bytes))?;
+    let work = move |operation: u32, preceding: &Preceding| {
+        let _running = lock(&driver.running);
+        check_peers()?;
+        driver.access((operation, preceding), (from.get(), bytes), false)?;
+        driver.access((operation, preceding), (to.get(), bytes), true)?;
+        // SAFETY: both were checked.
+        unsafe { ptr::copy(from.get(), to.get(), bytes) };
+        Ok(())
+    };
+    driver.submit(of, what, None, Box::new(work))
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, handle: *mut c_void) -> i32 {
+    status(|| among_devices("a copy on a device", [to, from], bytes, Vec::new(), stream(handle)?))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyPeerAsync(
+    to: u64,
+    to_context: *mut c_void,
+    from: u64,
+    from_context: *mut c_void,
+    bytes: usize,
+    handle: *mut c_void,
+) -> i32 {
     status(|| {
-        let driver = current()?.0;
-        let [to, from] = [to, from].map(Address::of_device);
-        check(driver, to, bytes).and(check(driver, from, bytes))?;
-        let work = move |operation: u32, preceding: &Preceding| {
-            let _running = lock(&driver.running);
-            driver.access((operation, preceding), (from.get(), bytes), false)?;
-            driver.access((operation, preceding), (to.get(), bytes), true)?;
-            // SAFETY: both were checked.
-            unsafe { ptr::copy(from.get(), to.get(), bytes) };
-            Ok(())
-        };
-        driver.submit(stream(handle)?, "a copy on a device", None, Box::new(work))
+        let peers = vec![device_of(to_context)?, device_of(from_context)?];
+        among_devices("a copy between devices", [to, from], bytes, peers, stream(handle)?)
     })
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Pointers are those that the documentation of CUDA's driver API asks for; null where a result is to be written is an error of the caller.
 
+mod configuration;
 mod devices;
 mod memory;
 mod modules;

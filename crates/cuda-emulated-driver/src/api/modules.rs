@@ -15,6 +15,7 @@ use crate::image;
 use crate::occupancy;
 use crate::order::Preceding;
 use crate::status::Status;
+use crate::watched::Watched;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuModuleLoadData(to: *mut *mut c_void, image: *const c_void) -> i32 {
@@ -149,7 +150,7 @@ unsafe fn launch(
     handle: *mut c_void,
     arguments: *mut *mut c_void,
 ) -> Result<(), Status> {
-    let driver = current()?.0;
+    let (driver, device) = current()?;
     let of: Arc<Function> = driver.functions.get(function.addr())?;
     let Shape { grid, block, dynamic_shared, is_cooperative } = shape;
     let product = |of: [u32; 3]| of.iter().map(|&of| u64::from(of)).product::<u64>();
@@ -199,9 +200,11 @@ unsafe fn launch(
             arguments,
         };
         let schedule = Schedule::of_seed(seed ^ u64::from(operation) << 20);
+        let watched = Watched { driver, device, operation, preceding };
         // SAFETY: `running` is held; what the arguments lead to is the caller's promise.
-        let outcome =
-            unsafe { run_among(&driver.memory, &launch, schedule, (operation, preceding)) };
+        let outcome = unsafe {
+            run_among(&driver.memory, &launch, schedule, (operation, preceding), &watched)
+        };
         let is_right = outcome.reports.is_empty();
         outcome.reports.iter().for_each(|of| report(of.to_string()));
         is_right.then_some(()).ok_or(Status::LaunchFailed)

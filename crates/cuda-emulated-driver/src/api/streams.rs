@@ -77,7 +77,7 @@ unsafe extern "C" fn cuLaunchHostFunc(
         let driver = current()?.0;
         let work = move |_: u32, preceding: &Preceding| {
             let Argument(argument) = { argument };
-            driver.host_has_seen(preceding);
+            driver.host_has_seen(&preceding.known);
             // SAFETY: the caller's promise.
             unsafe { function(argument) };
             Ok(())

@@ -147,15 +147,7 @@ unsafe fn before_atomic(
         }
         let slot = (*this).current;
         if (*this).memory.place(at) == Some(Place::Host) {
-            let fence = (*this).detector.last_fence(slot);
-            let is_ready = order.releases || fence == Some(Scope::System);
-            let (kernel, memory) = ((*this).launch.kernel, (*this).memory);
-            if scope < Scope::System || (effect != Effect::Load && !is_ready) {
-                let code = kernel.site(site);
-                (*this).report(Fault::HostScope, (code, 0), || {
-                    format!("{} is accessed at {}", memory.describe(at), kernel.line(code))
-                });
-            }
+            (*this).access_host(at, (effect, order, scope), site);
         }
         (*this).detector.atomic(slot, at as usize, (effect, order, scope));
     }

@@ -45,4 +45,7 @@ pub struct Outcome {
     pub accesses: u64,
     /// Switches from thread to thread.
     pub switches: u64,
+    /// Whether a thread stored a value in memory of the host that publishes to it: the store released in the system's scope, or was a relaxed one of
+    /// that scope after a fence of it. A host that polls the value then sees what precedes the store.
+    pub publishes_to_host: bool,
 }

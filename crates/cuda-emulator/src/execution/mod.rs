@@ -3,8 +3,10 @@
 mod accesses;
 mod calls;
 mod fiber;
+mod host;
 mod launch;
 mod meetings;
+mod observer;
 mod random;
 mod reports;
 mod scheduler;
@@ -16,6 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) use self::calls::CALLS;
 pub use self::launch::{Launch, Outcome, Schedule};
+pub use self::observer::{Observer, Unobserved};
 use self::scheduler::Execution;
 use crate::detector::{History, Sequential};
 use crate::memory::Memory;
@@ -37,10 +40,10 @@ static LAUNCHES: AtomicU32 = AtomicU32::new(1);
 pub unsafe fn run(memory: &Memory, launch: &Launch<'_>, schedule: Schedule) -> Outcome {
     let operation = LAUNCHES.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the caller's promise.
-    unsafe { run_among(memory, launch, schedule, (operation, &Sequential)) }
+    unsafe { run_among(memory, launch, schedule, (operation, &Sequential), &Unobserved) }
 }
 
-/// As [`run`], for a launch that is the operation of a number among others on the GPU, after those that precede it.
+/// As [`run`], for a launch that is the operation of a number among others on the GPU, after those that precede it, and that an observer watches.
 ///
 /// # Safety
 /// The library of the kernel is compiled with the emulator's header. Pointers among the arguments lead to `memory`, and nobody else
@@ -53,6 +56,7 @@ pub unsafe fn run_among(
     launch: &Launch<'_>,
     schedule: Schedule,
     operation: (u32, &dyn History),
+    observer: &dyn Observer,
 ) -> Outcome {
     let bytes: Vec<usize> = launch.arguments.iter().map(Vec::len).collect();
     assert_eq!(bytes, launch.kernel.parameter_bytes, "the arguments of {}", launch.kernel.name);
@@ -70,7 +74,8 @@ pub unsafe fn run_among(
     let mut pointers: Vec<*mut c_void> =
         arguments.iter_mut().map(|bytes| bytes.as_mut_ptr().cast()).collect();
     let pointers = pointers.as_mut_ptr();
-    let mut execution = Execution::new(memory, launch, resident, pointers, operation, schedule);
+    let mut execution =
+        Execution::new((memory, observer), launch, resident, pointers, operation, schedule);
     // SAFETY: the caller's promise.
     unsafe { execution.run() };
     execution.outcome()

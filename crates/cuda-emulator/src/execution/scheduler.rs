@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::fiber::{self, Stack};
 use super::launch::{Launch, Outcome, Schedule};
+use super::observer::Observer;
 use super::random::Random;
 use super::threads::{Block, State, Thread, position};
 use super::warp::{Instruction, LANES};
@@ -43,6 +44,7 @@ thread_local! {
 /// A launch that runs.
 pub(super) struct Execution<'a> {
     pub(super) memory: &'a Memory,
+    pub(super) observer: &'a dyn Observer,
     pub(super) launch: &'a Launch<'a>,
     pub(super) detector: Detector,
     pub(super) history: &'a dyn History,
@@ -70,11 +72,13 @@ pub(super) struct Execution<'a> {
     pub(super) idle: Option<(usize, Instant)>,
     pub(super) accesses: u64,
     pub(super) switches: u64,
+    /// Whether a thread published to the host.
+    pub(super) publishes_to_host: bool,
 }
 
 impl<'a> Execution<'a> {
     pub(super) fn new(
-        memory: &'a Memory,
+        (memory, observer): (&'a Memory, &'a dyn Observer),
         launch: &'a Launch<'a>,
         resident: usize,
         arguments: *mut *mut c_void,
@@ -110,6 +114,7 @@ impl<'a> Execution<'a> {
         let until_preemption = random.until(schedule.preemption);
         Self {
             memory,
+            observer,
             launch,
             detector: Detector::new(operation, [blocks, of_block], slots),
             history,
@@ -132,6 +137,7 @@ impl<'a> Execution<'a> {
             idle: None,
             accesses: 0,
             switches: 0,
+            publishes_to_host: false,
         }
     }
 
@@ -147,7 +153,7 @@ impl<'a> Execution<'a> {
         // or has stopped by a switch.
         unsafe {
             (0..(*this).blocks.len()).for_each(|place| (*this).begin_block(place));
-            while (*this).over < (*this).order.len() && !(*this).is_stopped {
+            while (*this).goes_on() {
                 let Some(slot) = (*this).next() else {
                     let waiting = (*this).waiting();
                     let fault = match (*this).has_other_masks() {
@@ -167,11 +173,17 @@ impl<'a> Execution<'a> {
         CURRENT.set(ptr::null_mut());
     }
 
+    /// Whether blocks are left to run, and nothing has stopped the launch.
+    fn goes_on(&self) -> bool {
+        self.over < self.order.len() && !self.is_stopped && !self.observer.is_lost()
+    }
+
     /// What the launch did. Frees what its blocks still have.
     pub(super) fn outcome(mut self) -> Outcome {
         (0..self.blocks.len()).for_each(|place| self.free_shared(place));
         self.threads.drain(..).for_each(|thread| thread.stack.give());
-        Outcome { reports: self.reports, accesses: self.accesses, switches: self.switches }
+        let Self { reports, accesses, switches, publishes_to_host, .. } = self;
+        Outcome { reports, accesses, switches, publishes_to_host }
     }
 
     // Blocks and threads.
