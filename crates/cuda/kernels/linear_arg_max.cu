@@ -6,16 +6,21 @@
 //   w   [inputs][outputs]        b   [outputs]        parts   [rows][blocks]
 #include "products.cuh"
 
-// A row of a batch: `ArgMaxRow` of src/linear.rs.
-struct ArgMaxRow {
-  const float* x;  // [inputs]
-  long long* y;    // the index
-};
-
 // An output and its sum.
 struct Greatest {
   float sum;
   int output;
+};
+
+// `LinearArguments` of src/linear.rs.
+struct LinearArguments {
+  Batch batch;
+  Operand x;  // [inputs]
+  Operand y;  // the index, of 64 bits
+  const float* w;
+  const float* b;
+  Greatest* parts;
+  int inputs, outputs;
 };
 
 constexpr float LEAST = -3.402823466e38f;
@@ -32,35 +37,33 @@ DEVICE Greatest greatest_of_warp(Greatest own) {
   return own;
 }
 
-extern "C" __global__ void __launch_bounds__(UNITS * GROUPS)
-    linear_arg_max_f32(const ArgMaxRow* batch, int count, const float* w, const float* b, Greatest* parts, int inputs, int outputs) {
+extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) linear_arg_max_f32(LinearArguments of) {
   SHARED(float, tile, [ROWS][CHUNK + 1]);
-  const int output = blockIdx.x * UNITS + threadIdx.x, first = blockIdx.y * ROWS;
-  const int rows = least(ROWS, count - first);
+  SHARED(const float*, of_x, [ROWS]);
+  const Part part = part_of(of.batch);
+  if (part.thread < ROWS) of_x[part.thread] = part.thread < part.rows ? (const float*)locate(of.batch, of.x, part.first + part.thread) : nullptr;
   float sums[ROWS_OF_THREAD][1];
-  for (int row = 0; row < ROWS_OF_THREAD; row++) sums[row][0] = output < outputs ? b[output] : 0.f;
-  const auto input_of = [=](int row) { return batch[first + row].x; };
-  add_products<1, 1, 0>(sums, tile, input_of, rows, w, inputs, output, outputs);
+  begin_sums<1>(sums, of.b, part.unit, of.outputs);
+  add_products<1, 1, 0>(sums, tile, of_x, of.w, of.inputs, part, of.outputs);
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const float sum = sums[at][0];
-    const bool is_number = output < outputs && sum > LEAST;
-    const Greatest greatest = greatest_of_warp({is_number ? sum : LEAST, output});
-    const int row = threadIdx.y * ROWS_OF_THREAD + at;
-    if (threadIdx.x == 0 && row < rows) parts[(long)(first + row) * gridDim.x + blockIdx.x] = greatest;
+    const bool is_number = part.unit < of.outputs && sum > LEAST;
+    const Greatest greatest = greatest_of_warp({is_number ? sum : LEAST, part.unit});
+    const int row = Part::row(part, at);
+    if (threadIdx.x == 0 && row >= 0) of.parts[(long long)row * gridDim.x + blockIdx.x] = greatest;
   }
 }
 KERNEL(linear_arg_max_f32)
 
-extern "C" __global__ void __launch_bounds__(UNITS * GROUPS)
-    arg_max_of_parts_f32(const ArgMaxRow* batch, int count, const Greatest* parts, int blocks) {
-  const int row = blockIdx.x * GROUPS + threadIdx.y;
-  if (row >= count) return;
+extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) arg_max_of_parts_f32(LinearArguments of) {
+  const int row = blockIdx.x * GROUPS + threadIdx.y, blocks = (of.outputs + UNITS - 1) / UNITS;
+  if (row >= of.batch.count) return;
   Greatest greatest = {LEAST, 0};
   for (int part = threadIdx.x; part < blocks; part += UNITS) {
-    const Greatest of_part = parts[(long)row * blocks + part];
+    const Greatest of_part = of.parts[(long long)row * blocks + part];
     if (precedes(of_part, greatest)) greatest = of_part;
   }
   greatest = greatest_of_warp(greatest);
-  if (threadIdx.x == 0) *batch[row].y = greatest.output;
+  if (threadIdx.x == 0) *(long long*)locate(of.batch, of.y, row) = greatest.output;
 }
 KERNEL(arg_max_of_parts_f32)

@@ -5,14 +5,18 @@
 #include "emulated_cuda.h"
 #define DEVICE static inline
 #define DEVICE_MEMBER static inline
-#define DEVICE_MEMBER_OF_OBJECT inline
 #else
 typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
 // `SHARED(float, tile, [16][17])` is shared memory of a block.
 #define SHARED(TYPE, NAME, DIMENSIONS) __shared__ TYPE NAME DIMENSIONS
 #define DEVICE __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__ static
-#define DEVICE_MEMBER_OF_OBJECT __device__ __forceinline__
 // Names a kernel for the emulator.
 #define KERNEL(NAME)
+
+// A store that publishes to the host and to other GPUs what precedes it.
+DEVICE void st_release_sys(uint64_t* at, uint64_t value) { asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory"); }
 #endif
+
+DEVICE int least(int a, int b) { return a < b ? a : b; }

@@ -3,7 +3,7 @@
 // A block computes UNITS units of ROWS rows; a thread one unit of ROWS_OF_THREAD rows. Sums take their terms in order of k, one fused multiply-add
 // each, whatever the batch.
 #pragma once
-#include "portable.cuh"
+#include "batch.cuh"
 
 constexpr int UNITS = 32;
 constexpr int GROUPS = 4;
@@ -11,25 +11,49 @@ constexpr int ROWS_OF_THREAD = 4;
 constexpr int ROWS = GROUPS * ROWS_OF_THREAD;
 constexpr int CHUNK = 32;
 
-DEVICE int least(int a, int b) { return a < b ? a : b; }
+DEVICE float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
 
-// Adds products to the sums of a thread: `sums[row][at] += sum over k of source(row)[k] w[k][unit][gate]`, where `at` is the gate, and LAST for the
-// last one. All threads of the block call it.
-template <int SUMS, int GATES, int LAST, class Source>
-DEVICE void add_products(float (&sums)[ROWS_OF_THREAD][SUMS], float (&tile)[ROWS][CHUNK + 1], Source source, int rows, const float* w,
-                         int length, int unit, int hidden) {
-  const int thread = threadIdx.y * UNITS + threadIdx.x, first = threadIdx.y * ROWS_OF_THREAD;
+// The rows and the unit of a thread.
+struct Part {
+  int first;  // the first row of the block
+  int rows;   // the rows of the block
+  int unit;
+  int thread;  // its number in the block
+
+  // The row of the batch that is the thread's `at`th; -1 past the last one.
+  DEVICE_MEMBER int row(const Part& part, int at) {
+    const int row = threadIdx.y * ROWS_OF_THREAD + at;
+    return row < part.rows ? part.first + row : -1;
+  }
+};
+
+DEVICE Part part_of(const Batch& batch) {
+  const int first = blockIdx.y * ROWS;
+  return {first, least(ROWS, batch.count - first), (int)(blockIdx.x * UNITS + threadIdx.x), (int)(threadIdx.y * UNITS + threadIdx.x)};
+}
+
+template <int SUMS> DEVICE void begin_sums(float (&sums)[ROWS_OF_THREAD][SUMS], const float* b, int unit, int units) {
+  for (int row = 0; row < ROWS_OF_THREAD; row++)
+    for (int at = 0; at < SUMS; at++) sums[row][at] = unit < units ? b[unit * SUMS + at] : 0.f;
+}
+
+// Adds products to the sums of a thread: `sums[row][at] += sum over k of sources[row][k] w[k][unit][gate]`, where `at` is the gate, and LAST for the
+// last one. A source that is null is zeros. All threads of the block call it.
+template <int SUMS, int GATES, int LAST>
+DEVICE void add_products(float (&sums)[ROWS_OF_THREAD][SUMS], float (&tile)[ROWS][CHUNK + 1], const float* const (&sources)[ROWS], const float* w,
+                         int length, const Part& part, int units) {
+  const int first = threadIdx.y * ROWS_OF_THREAD;
   for (int start = 0; start < length; start += CHUNK) {
     __syncthreads();
-    for (int at = thread; at < ROWS * CHUNK; at += UNITS * GROUPS) {
+    for (int at = part.thread; at < ROWS * CHUNK; at += UNITS * GROUPS) {
       const int row = at / CHUNK, k = at % CHUNK;
-      tile[row][k] = row < rows && start + k < length ? source(row)[start + k] : 0.f;
+      tile[row][k] = sources[row] && start + k < length ? sources[row][start + k] : 0.f;
     }
     __syncthreads();
-    if (unit >= hidden) continue;
+    if (part.unit >= units) continue;
     const int count = least(CHUNK, length - start);
     for (int k = 0; k < count; k++) {
-      const float* of_unit = w + ((long)(start + k) * hidden + unit) * GATES;
+      const float* of_unit = w + ((long long)(start + k) * units + part.unit) * GATES;
       for (int gate = 0; gate < GATES; gate++) {
         const float weight = of_unit[gate];
         for (int row = 0; row < ROWS_OF_THREAD; row++) {

@@ -1,11 +1,28 @@
-//! Kernels for NVIDIA GPUs, and what their launchers and their tests must agree on: the layout of weights and states, the shapes of
-//! launches.
+//! NVIDIA GPUs as a device, with a worker for each.
 //!
-//! The kernels are the `.cu` files of `kernels/`. They are written for two compilers: NVRTC, for GPUs, and g++, for the emulator, in which
-//! `cargo xtask emulate` runs each of them (`tests/kernels`). No GPU has run them yet, and nothing in BatchMaker launches them.
+//! | module | idea |
+//! |---|---|
+//! | `device.rs`, `config.rs` | the device behind the contract of `batchmaker-device` |
+//! | `state.rs`, `worker.rs` | what its queues share; a GPU with its memory |
+//! | `queue/` | the queue of a worker: tasks, rosters, programs, reads |
+//! | `cells/` | cells as GPUs run them, with their weights |
+//! | `memory/` | values of requests, states in slots |
+//! | `gpu/` | the driver |
+//! | `kernels/` | the kernels, and what their launchers must agree on with them |
+//!
+//! No GPU has run it yet: `cargo xtask emulate` runs it on an emulated driver.
+#![deny(unsafe_code)]
 
-#![forbid(unsafe_code)]
+mod cells;
+mod config;
+mod device;
+mod gpu;
+pub mod kernels;
+mod memory;
+mod queue;
+mod state;
+mod worker;
 
-pub mod linear;
-pub mod recurrent;
-pub mod tiles;
+pub use config::CudaConfig;
+pub use device::CudaDevice;
+pub use gpu::Images;

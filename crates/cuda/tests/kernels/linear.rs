@@ -1,15 +1,29 @@
 //! Linear layers whose greatest output is wanted.
 
-use batchmaker_cuda::linear::{ArgMaxRow, Greatest, PackedLinearArgMax};
-use batchmaker_cuda_emulator::{KernelLibrary, Memory, Place, Report};
+use batchmaker_cuda::kernels::batch::Operand;
+use batchmaker_cuda::kernels::linear::{LinearArguments, PART_BYTES, PackedLinearArgMax};
+use batchmaker_cuda_emulator::{KernelLibrary, Report};
 use batchmaker_graph::LinearArgMax;
 
-use crate::harness::{Found, SEEDS, bugs, launch, library, number, numbers, pointer};
+use crate::harness::{
+    Found, Gpu, SEEDS, Value, bugs, half_of, input_node, library, numbers, rows, slots,
+};
 
 const FILE: &str = "linear_arg_max.cu";
 
 /// Rows, elements of x, outputs: the last one has more blocks than a warp has threads.
 const SHAPES: [[usize; 3]; 3] = [[3, 5, 7], [18, 50, 70], [2, 3, 1100]];
+
+/// Where the operands lie.
+#[derive(Clone, Copy, Debug)]
+enum Places {
+    /// x in ports, indices dense.
+    PortsAndDense,
+    /// x dense, indices in slots.
+    DenseAndSlots,
+}
+
+const PLACES: [Places; 2] = [Places::PortsAndDense, Places::DenseAndSlots];
 
 /// A layer some of whose outputs are equal.
 fn layer(inputs: usize, outputs: usize) -> LinearArgMax {
@@ -42,57 +56,68 @@ fn expected(layer: &LinearArgMax, x: &[f32]) -> i64 {
 fn run(
     library: &KernelLibrary,
     layer: &LinearArgMax,
-    rows: usize,
+    (count, places): (usize, Places),
     seed: u64,
 ) -> (Vec<Report>, Vec<i64>, Vec<i64>) {
-    let packed = PackedLinearArgMax::new(layer);
-    let memory = Memory::new(64 << 20);
-    let mut x = numbers(rows * packed.inputs(), 7);
-    // The last row has a sum that is no number for each output.
-    x[(rows - 1) * packed.inputs()] = f32::NAN;
-    let x_at = memory.upload(&x, "x").unwrap();
-    let y_at = memory.allocate(8 * rows, "y", Place::Device).unwrap();
-    let row = |row: usize| ArgMaxRow {
-        x: x_at as u64 + (4 * row * packed.inputs()) as u64,
-        // From the last place to the first.
-        y: y_at as u64 + 8 * (rows - 1 - row) as u64,
-    };
-    let batch: Vec<ArgMaxRow> = (0..rows).map(row).collect();
-    let batch = memory.upload(&batch, "batch").unwrap();
-    let upload = |data: &[f32], name| memory.upload(data, name).unwrap();
-    let (w, b) = (upload(&packed.w, "w"), upload(&packed.b, "b"));
-    let blocks = packed.blocks_of_a_row();
-    let parts = size_of::<Greatest>() * rows * blocks;
-    let parts = memory.allocate(parts, "parts", Place::Device).unwrap();
-    let (batch, count, parts) = (pointer(batch), number(rows), pointer(parts));
-    let sizes = [number(packed.inputs()), number(packed.outputs())];
-    let first = [batch.clone(), count.clone(), pointer(w), pointer(b), parts.clone()];
-    let arguments = [[&first[..], &sizes].concat(), vec![batch, count, parts, number(blocks)]];
-    let mut reports = Vec::new();
-    let launches = PackedLinearArgMax::KERNELS.into_iter().zip(packed.grids(rows)).zip(arguments);
-    for ((kernel, grid), arguments) in launches {
-        let kernel = library.kernel(kernel).unwrap();
-        reports.extend(launch(&memory, kernel, grid, arguments, seed));
+    let (gpu, packed) = (Gpu::new(), PackedLinearArgMax::new(layer));
+    let (inputs, rows) = (packed.inputs(), rows(count, 1));
+    let (mut x, mut ports) = (Vec::new(), Vec::new());
+    for (number, row) in rows.iter().enumerate() {
+        let (node, length) = (input_node(row), row.length as usize);
+        let mut values = numbers(length * inputs, 7 + number);
+        // The last row has a sum that is no number for each output.
+        if number == count - 1 {
+            values[node * inputs] = f32::NAN;
+        }
+        x.push(values[node * inputs..][..inputs].to_vec());
+        ports.push(Value::upload(&gpu, number, length, &values).port(&gpu, 0));
     }
-    // SAFETY: no kernel runs; any bytes are numbers.
-    let mut found: Vec<i64> = unsafe { memory.download(y_at, rows) };
-    found.reverse();
-    let right = x.chunks(packed.inputs()).map(|x| expected(layer, x)).collect();
-    (reports, found, right)
+    let indices = gpu.upload(&vec![-1i64; slots(count) * 2], "indices");
+    let (of_x, of_y) = match places {
+        Places::PortsAndDense => (Operand::port(0), Operand::dense(indices, 8)),
+        Places::DenseAndSlots => {
+            let x = gpu.upload(&x.concat(), "x");
+            (Operand::dense(x, 4 * inputs), Operand::next_state(indices, 8))
+        }
+    };
+    let arguments = LinearArguments {
+        batch: gpu.batch(&rows, &ports, 0),
+        x: of_x,
+        y: of_y,
+        w: gpu.upload(&packed.w, "w"),
+        b: gpu.upload(&packed.b, "b"),
+        parts: gpu.room(PART_BYTES * count * packed.blocks_of_a_row(), "parts"),
+        inputs: inputs as i32,
+        outputs: packed.outputs() as i32,
+    };
+    let mut reports = Vec::new();
+    for (kernel, grid) in PackedLinearArgMax::KERNELS.into_iter().zip(packed.grids(count)) {
+        reports.extend(gpu.launch_tiles((library, kernel), grid, &arguments, seed));
+    }
+    // Places that are no row's have no index.
+    let mut right = vec![-1; slots(count) * 2];
+    for (number, (row, x)) in rows.iter().zip(&x).enumerate() {
+        let place = match places {
+            Places::PortsAndDense => number,
+            Places::DenseAndSlots => half_of(row, true),
+        };
+        right[place] = expected(layer, x);
+    }
+    (reports, gpu.read(indices, right.len()), right)
 }
 
 #[test]
 fn the_first_of_the_greatest_is_found() {
-    let library = library("arg_max", FILE, None);
+    let library = library("right", FILE, None);
     let mut others = 0;
     for [rows, inputs, outputs] in SHAPES {
         let layer = layer(inputs, outputs);
-        for seed in 0..SEEDS {
-            let (reports, found, right) = run(&library, &layer, rows, seed);
-            let of = format!("{outputs} outputs, seed {seed}");
+        for (seed, places) in (0..SEEDS).zip(PLACES.into_iter().cycle()) {
+            let (reports, found, right) = run(&library, &layer, (rows, places), seed);
+            let of = format!("{outputs} outputs, {places:?}, seed {seed}");
             assert!(reports.is_empty(), "{of}: {}", reports[0]);
             assert_eq!(found, right, "{of}");
-            assert_eq!(right[rows - 1], 0, "of a row without numbers");
+            assert!(right.contains(&0), "{of}: of a row without numbers");
             others += right.iter().filter(|&&index| index > 0).count();
         }
     }
@@ -102,9 +127,12 @@ fn the_first_of_the_greatest_is_found() {
 fn is_found(name: &str, replaced: [&str; 2], found: Found) {
     let library = library(name, FILE, Some(replaced));
     for [rows, inputs, outputs] in SHAPES {
-        let (reports, indices, right) = run(&library, &layer(inputs, outputs), rows, 0);
-        if found.is_by(&reports, || indices != right) {
-            return;
+        for places in PLACES {
+            let (reports, indices, right) =
+                run(&library, &layer(inputs, outputs), (rows, places), 0);
+            if found.is_by(&reports, || indices != right) {
+                return;
+            }
         }
     }
     panic!("{name} is not found");
@@ -113,10 +141,13 @@ fn is_found(name: &str, replaced: [&str; 2], found: Found) {
 bugs! {
     super::is_found;
     last_of_equals: "a.output < b.output" => "a.output > b.output", Found::ByValues;
-    no_check_of_outputs: "output < outputs && sum > LEAST" => "sum > LEAST", Found::ByAnything;
-    rows_beyond: "threadIdx.x == 0 && row < rows" => "threadIdx.x == 0", Found::By(Fault::OutOfBounds);
-    all_threads_write: "threadIdx.x == 0 && row < rows" => "row < rows", Found::By(Fault::DataRace);
+    no_check_of_outputs: "part.unit < of.outputs && sum > LEAST" => "sum > LEAST", Found::ByAnything;
+    rows_beyond: "threadIdx.x == 0 && row >= 0" => "threadIdx.x == 0", Found::By(Fault::OutOfBounds);
+    all_threads_write: "threadIdx.x == 0 && row >= 0" => "row >= 0", Found::By(Fault::DataRace);
+    indices_of_rows_beyond: "  if (row >= of.batch.count) return;\n" => "", Found::By(Fault::OutOfBounds);
+    all_threads_write_indices: "if (threadIdx.x == 0) *(long long*)" => "*(long long*)", Found::By(Fault::DataRace);
     half_of_a_warp: "for (int by = 16;" => "for (int by = 8;", Found::ByValues;
     wrong_mask: "{__shfl_xor_sync(0xffffffffu, own.sum, by)" => "{__shfl_xor_sync(0x7fffffffu, own.sum, by)", Found::By(Fault::WarpMask);
-    parts_of_another_row: "parts[(long)row * blocks + part]" => "parts[part]", Found::ByValues;
+    parts_of_another_row: "of.parts[(long long)row * blocks + part]" => "of.parts[part]", Found::ByValues;
+    parts_of_32_blocks: "part < blocks; part += UNITS" => "part < UNITS; part += UNITS", Found::ByAnything;
 }

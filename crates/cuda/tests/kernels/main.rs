@@ -1,7 +1,9 @@
-//! Each kernel in the emulator: without a report and right over seeds and shapes, alone as together; and bugs that are planted in its source are
-//! found. Takes g++.
+//! Each kernel in the emulator: it is right over seeds and shapes, without a report, and a row alone has the bits that it has in a batch; bugs that are
+//! planted in its source are found. Takes g++.
 #![cfg(all(target_arch = "x86_64", unix))]
 
 mod harness;
 mod linear;
 mod recurrent;
+mod rows;
+mod tree;

@@ -42,6 +42,11 @@ pub trait Subject {
         &Precision::ALL
     }
 
+    /// Whether the device runs LSTMs whose weights are bytes.
+    fn runs_lstms_of_bytes(&self) -> bool {
+        true
+    }
+
     /// Whether the device runs cells that hold programs: at least each
     /// [`SuiteProgram`](super::SuiteProgram).
     fn runs_programs(&self) -> bool {

@@ -1,28 +1,35 @@
 //! A linear layer whose greatest output is wanted: `kernels/linear_arg_max.cu`.
 
 use batchmaker_graph::LinearArgMax;
+use bytemuck::{Pod, Zeroable};
 
-use crate::tiles;
+use super::batch::{Batch, Operand};
+use super::tiles;
 
-/// A row of a batch, as the kernels read it.
+/// The argument of both kernels.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ArgMaxRow {
-    /// The address of x on the GPU, `[inputs]`.
-    pub x: u64,
-    /// The address that the index is written to, as an integer of 64 bits.
-    pub y: u64,
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct LinearArguments {
+    /// The rows.
+    pub batch: Batch,
+    /// x, `[inputs]`.
+    pub x: Operand,
+    /// The index of the greatest output, an integer of 64 bits.
+    pub y: Operand,
+    /// The address of [`PackedLinearArgMax::w`].
+    pub w: u64,
+    /// The address of [`PackedLinearArgMax::b`].
+    pub b: u64,
+    /// The address of the [`PART_BYTES`] of each block of each row, `[rows, blocks_of_a_row]`.
+    pub parts: u64,
+    /// Elements of x.
+    pub inputs: i32,
+    /// The number of outputs.
+    pub outputs: i32,
 }
 
-/// The sum of an output, as a kernel leaves it to the next.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Greatest {
-    /// The sum.
-    pub sum: f32,
-    /// The output.
-    pub output: i32,
-}
+/// The bytes that a block leaves of a row: its greatest output, and that one's sum.
+pub const PART_BYTES: usize = 8;
 
 /// A linear layer as the kernels read it.
 #[derive(Clone, Debug)]
@@ -58,7 +65,7 @@ impl PackedLinearArgMax {
         self.outputs
     }
 
-    /// Blocks that the outputs are divided among: each leaves a [`Greatest`] for each row.
+    /// Blocks that the outputs are divided among: each leaves [`PART_BYTES`] for each row.
     pub fn blocks_of_a_row(&self) -> usize {
         self.outputs.div_ceil(tiles::UNITS)
     }

@@ -3,21 +3,43 @@
 use std::ops::Range;
 
 use batchmaker_graph::{RecurrentCell, RecurrentKind, RnnActivation};
+use bytemuck::{Pod, Zeroable};
 
-use crate::tiles;
+use super::batch::{Batch, Lookup, Operand};
+use super::tiles;
 
-/// A row of a batch, as the kernels read it.
+/// The argument of the kernels.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StepRow {
-    /// The address of x on the GPU, `[input_size]`.
-    pub x: u64,
-    /// The address that h after the step is written to, beside its slot, `[hidden_size]`; 0 for none.
-    pub y: u64,
-    /// The index of the slot of the chain's state.
-    pub slot: u32,
-    /// The step. h before it lies in half `step % 2` of the states.
-    pub step: u32,
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct StepArguments {
+    /// The rows.
+    pub batch: Batch,
+    /// x, `[input_size]`, or its id in the table of `lookup`.
+    pub x: Operand,
+    /// h before the step, `[hidden_size]`.
+    pub h: Operand,
+    /// The cell state before the step, `[hidden_size]`, of an LSTM.
+    pub c: Operand,
+    /// h after the step.
+    pub next_h: Operand,
+    /// The cell state after the step.
+    pub next_c: Operand,
+    /// z and r h, `[2, hidden_size]`, which one kernel leaves to the next where a step takes two.
+    pub gates: Operand,
+    /// The embedding whose rows x is, if it is one.
+    pub lookup: Lookup,
+    /// The address of [`PackedLaunch::w`].
+    pub w: u64,
+    /// The address of [`PackedLaunch::r`].
+    pub r: u64,
+    /// The address of [`PackedLaunch::b`].
+    pub b: u64,
+    /// The address of [`PackedRecurrent::peepholes`], or 0.
+    pub peepholes: u64,
+    /// Elements of x.
+    pub input: i32,
+    /// Elements of h.
+    pub hidden: i32,
 }
 
 /// A recurrent cell as the kernels read it.
@@ -27,8 +49,6 @@ pub struct PackedRecurrent {
     pub launches: Vec<PackedLaunch>,
     /// Weights of peepholes, `[hidden_size, 3]`: i, o, f.
     pub peepholes: Option<Vec<f32>>,
-    /// What the kernels keep of chains beside h.
-    pub beside_h: BesideH,
     input_size: usize,
     hidden_size: usize,
 }
@@ -45,17 +65,6 @@ pub struct PackedLaunch {
     /// What sums begin with, `[hidden_size, sums]`: biases of x and h together, but for the last gate of a GRU whose reset comes after the
     /// product, which has a sum for each.
     pub b: Vec<f32>,
-}
-
-/// What the kernels of a step keep beside h.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BesideH {
-    /// Nothing.
-    Nothing,
-    /// The cell state of each slot, `[slots, hidden_size]`.
-    CellState,
-    /// z and r h of each row from one kernel to the next, `[rows, 2, hidden_size]`.
-    Gates,
 }
 
 impl PackedRecurrent {
@@ -75,11 +84,6 @@ impl PackedRecurrent {
                 vec![("rnn_relu_step_f32", 0..1)]
             }
         };
-        let beside_h = match &cell.kind {
-            RecurrentKind::Lstm { .. } => BesideH::CellState,
-            RecurrentKind::Gru { linear_before_reset: false } => BesideH::Gates,
-            RecurrentKind::Gru { .. } | RecurrentKind::Rnn { .. } => BesideH::Nothing,
-        };
         let peepholes = match &cell.kind {
             RecurrentKind::Lstm { p: Some(p), .. } => {
                 Some(side_by_side(p, 0..3, cell.hidden_size, 1))
@@ -89,7 +93,7 @@ impl PackedRecurrent {
         let launches =
             launches.into_iter().map(|(kernel, gates)| PackedLaunch::new(kernel, gates, cell));
         let (input_size, hidden_size) = (cell.input_size, cell.hidden_size);
-        Some(Self { launches: launches.collect(), peepholes, beside_h, input_size, hidden_size })
+        Some(Self { launches: launches.collect(), peepholes, input_size, hidden_size })
     }
 
     /// Elements of x.
@@ -100,6 +104,11 @@ impl PackedRecurrent {
     /// Elements of h.
     pub fn hidden_size(&self) -> usize {
         self.hidden_size
+    }
+
+    /// Bytes of [`StepArguments::gates`] of a row: none where a step is one kernel.
+    pub fn gate_bytes(&self) -> usize {
+        if self.launches.len() > 1 { 2 * 4 * self.hidden_size } else { 0 }
     }
 
     /// Blocks along x and y of a launch for a batch of `rows` rows.
@@ -135,7 +144,12 @@ impl PackedLaunch {
 }
 
 /// From some gates of `[gates, units, inputs]` to `[inputs, units, gates]`.
-fn side_by_side(w: &[f32], gates: Range<usize>, units: usize, inputs: usize) -> Vec<f32> {
+pub(super) fn side_by_side(
+    w: &[f32],
+    gates: Range<usize>,
+    units: usize,
+    inputs: usize,
+) -> Vec<f32> {
     let count = gates.len();
     let of = |at: usize| {
         let (gate, unit, input) =

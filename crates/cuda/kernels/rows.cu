@@ -1,0 +1,116 @@
+// Copies of rows, the end of a step, and the signal that work is done. A block copies a row.
+#include "batch.cuh"
+
+constexpr int THREADS = 128;
+
+// Copies bytes, or writes zeros where the source is null. All threads of the block call it.
+DEVICE void copy_bytes(char* to, const char* from, uint32_t bytes) {
+  const bool are_words = (((uint64_t)to | (uint64_t)from | bytes) & 3) == 0;
+  if (are_words) {
+    for (uint32_t at = threadIdx.x; at < bytes / 4; at += THREADS) ((uint32_t*)to)[at] = from ? ((const uint32_t*)from)[at] : 0u;
+  } else {
+    for (uint32_t at = threadIdx.x; at < bytes; at += THREADS) to[at] = from ? from[at] : (char)0;
+  }
+}
+
+// A copy: `Copy` of src/rows.rs.
+struct Copy {
+  char* to;
+  const char* from;  // null for zeros
+  uint32_t bytes;
+  uint32_t is_uploaded;  // whether `from` counts from `uploaded` on
+};
+
+// `CopyArguments` of src/rows.rs.
+struct CopyArguments {
+  const Copy* copies;
+  const char* uploaded;
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS) copy_rows(CopyArguments of) {
+  const Copy* copy = of.copies + blockIdx.x;
+  copy_bytes(copy->to, copy->is_uploaded ? of.uploaded + (uint64_t)copy->from : copy->from, copy->bytes);
+}
+KERNEL(copy_rows)
+
+// `CopyOperandArguments` of src/rows.rs.
+struct CopyOperandArguments {
+  Batch batch;
+  Operand from, to;
+  uint32_t bytes;
+  uint32_t clears_idle;  // whether rows that nobody wants are zeros
+};
+
+// Copies an operand of each row to another.
+extern "C" __global__ void __launch_bounds__(THREADS) copy_operand(CopyOperandArguments of) {
+  const int row = blockIdx.x;
+  const bool is_wanted = !of.clears_idle || is_running(of.batch, row);
+  copy_bytes(locate(of.batch, of.to, row), is_wanted ? locate(of.batch, of.from, row) : nullptr, of.bytes);
+}
+KERNEL(copy_operand)
+
+// A chain that reached its end of sequence: `End` of src/rows.rs.
+struct End {
+  uint32_t request[2];
+  uint32_t run;
+  uint32_t nodes;
+};
+
+// `FinishArguments` of src/rows.rs.
+struct FinishArguments {
+  Batch batch;
+  const Operand* outputs;  // where the step has left each output
+  uint32_t* ended;         // that of the batch
+  End* ends;               // [ends_max], in memory of the host
+  uint32_t* end_count;     // of all ends so far
+  uint32_t ends_max;
+  uint32_t inputs;  // input ports, which precede the sinks
+};
+
+// Ends a step: a chain whose output is its stop has ended, and writes nothing; others write their sinks.
+extern "C" __global__ void __launch_bounds__(THREADS) finish_step(FinishArguments of) {
+  const int row = blockIdx.x;
+  const Row* own = of.batch.rows + row;
+  if (!is_running(of.batch, row)) return;
+  const uint32_t node = node_of(of.batch, row);
+  const bool has_stop = own->stop_output != NO_OUTPUT;
+  if (has_stop && *(const long long*)locate(of.batch, of.outputs[own->stop_output], row) == own->stop) {
+    // All threads have seen that the chain had not ended before.
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    of.ended[own->slot] = 1;
+    of.ends[atomicAdd(of.end_count, 1u) % of.ends_max] = {{own->request[0], own->request[1]}, own->run, node + 1};
+    return;
+  }
+  for (uint32_t at = 0; at < own->sinks; at++) {
+    const Port* port = of.batch.ports + own->ports + of.inputs + at;
+    const bool is_last = port->sink & 1;
+    // A chain that may end with its next node may have its last row in this one.
+    if (is_last && node + 1 != own->length && !has_stop) continue;
+    copy_bytes(row_of_node(*port, is_last ? 0 : node), locate(of.batch, of.outputs[port->sink / 2], row), port->bytes);
+  }
+}
+KERNEL(finish_step)
+
+// What the host reads of a task that is over: `Status` of src/rows.rs.
+struct Status {
+  uint32_t failed;
+  uint32_t end_count;
+};
+
+// `SignalArguments` of src/rows.rs.
+struct SignalArguments {
+  uint64_t* counter;  // of work that is done, in memory of the host
+  Status* status;     // of this work, in memory of the host
+  uint32_t* failed;
+  const uint32_t* end_count;
+  uint64_t number;  // of this work
+};
+
+// Tells the host that all work up to this is done. (The C library has a function `signal`, which the emulator's host code would call instead.)
+extern "C" __global__ void __launch_bounds__(1) signal_host(SignalArguments of) {
+  *of.status = {*of.failed, *of.end_count};
+  *of.failed = 0;
+  st_release_sys(of.counter, of.number);
+}
+KERNEL(signal_host)

@@ -1,0 +1,233 @@
+//! A cell: operations over registers, or a program over whole sequences.
+//!
+//! All cells but those over whole sequences have one form, that of a composite cell: a recurrent cell is one whose only operation is a step.
+
+use std::sync::Arc;
+
+use batchmaker_device::Runner;
+use batchmaker_executor::{ExecutorError, ProgramOptions, RowProgram, SequenceProgram};
+use batchmaker_graph::{
+    Cell, CellBody, Operation as CellOperation, OperationBody as CellOperationBody, Precision,
+    Program as CellProgram, RowSpec, TreeCell,
+};
+
+use super::constants::{Constants, Packing};
+use super::operation::{Linear, Operation, OperationBody, Program, Step, Tree};
+use crate::gpu::GpuError;
+use crate::worker::Worker;
+
+/// States in a slot begin at multiples of this number of bytes.
+const STATE_ALIGNMENT: usize = 16;
+
+/// A cell, ready to run on all GPUs.
+pub(crate) struct CudaCell {
+    pub(crate) body: CudaCellBody,
+    pub(crate) constants: Constants,
+}
+
+/// How a cell runs.
+pub(crate) enum CudaCellBody {
+    /// Row by row.
+    Stepwise(Stepwise),
+    /// A program over whole sequences.
+    Sequences(Arc<SequenceProgram>),
+}
+
+/// Operations, one after the other, over registers: a row of each for each row of the batch.
+pub(crate) struct Stepwise {
+    /// Bytes of a row of each register. The first hold the inputs, then the states.
+    pub(crate) registers: Vec<usize>,
+    /// The number of input ports.
+    pub(crate) inputs: usize,
+    /// The row of each state.
+    pub(crate) states: Vec<RowSpec>,
+    /// The offset of each state in half a slot.
+    pub(crate) state_places: Vec<usize>,
+    /// Bytes of half a slot.
+    pub(crate) half_bytes: usize,
+    pub(crate) operations: Vec<Operation>,
+    /// The register of each output port.
+    pub(crate) outputs: Vec<usize>,
+}
+
+/// Why a cell cannot run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CellError {
+    /// GPUs have no kernel for it.
+    #[error("{0}")]
+    NoKernel(String),
+    #[error(transparent)]
+    Executor(#[from] ExecutorError),
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+}
+
+impl CudaCell {
+    /// Packs a cell and copies its weights to the GPUs.
+    pub(crate) fn new(cell: &Cell, workers: &[Arc<Worker>]) -> Result<Self, CellError> {
+        let mut packing = Packing::default();
+        let body = match &cell.body {
+            CellBody::Sequence(sequence) => {
+                let options = ProgramOptions::in_precision(cell.precision);
+                let (inputs, outputs) = (&cell.inputs, &cell.outputs);
+                let program = SequenceProgram::with(sequence, inputs, outputs, &options)?;
+                CudaCellBody::Sequences(Arc::new(program))
+            }
+            _ => CudaCellBody::Stepwise(Stepwise::new(cell, &mut packing)?),
+        };
+        Ok(Self { body, constants: Constants::copy(&packing, workers)? })
+    }
+
+    /// What runs it.
+    pub(crate) fn runner(&self) -> Runner {
+        let CudaCellBody::Stepwise(stepwise) = &self.body else { return Runner::Executor };
+        let is_program = |of: &Operation| matches!(of.body, OperationBody::Program(_));
+        let programs = stepwise.operations.iter().filter(|of| is_program(of)).count();
+        match programs {
+            0 => Runner::Device,
+            _ if programs == stepwise.operations.len() => Runner::Executor,
+            _ => Runner::Both,
+        }
+    }
+
+    /// Bytes of the states of a chain: both halves of its slot.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        match &self.body {
+            CudaCellBody::Stepwise(stepwise) => 2 * stepwise.half_bytes,
+            CudaCellBody::Sequences(_) => 0,
+        }
+    }
+
+    /// The bytes that a node takes of the host's memory while it runs; `spans` are the rows that its ports have of it.
+    pub(crate) fn node_bytes(&self, spans: &[u32]) -> u64 {
+        let of_rows = |of: &Operation| match &of.body {
+            OperationBody::Program(of) => {
+                of.program.input_bytes().saturating_add(of.program.row_bytes())
+            }
+            _ => 0,
+        };
+        match &self.body {
+            CudaCellBody::Stepwise(of) => of.operations.iter().map(of_rows).max().unwrap_or(0),
+            CudaCellBody::Sequences(program) => {
+                let ports = program.inputs().len() + program.outputs().len();
+                let bytes =
+                    || program.input_bytes(spans).saturating_add(program.working_bytes(spans));
+                if spans.len() == ports { bytes() } else { 0 }
+            }
+        }
+    }
+}
+
+impl Stepwise {
+    fn new(cell: &Cell, packing: &mut Packing) -> Result<Self, CellError> {
+        let mut packed = Packed { precision: cell.precision, packing };
+        let (inputs, states) = (cell.inputs.len(), cell.states.len());
+        // Of a cell of one operation: it reads the inputs and the states, and writes the outputs.
+        let first = inputs + states;
+        let own = [&cell.inputs[..], &cell.states, &cell.outputs].concat();
+        let whole = |body: OperationBody| Operation {
+            body,
+            reads: (0..first).map(Some).collect(),
+            writes: (first..own.len()).collect(),
+        };
+        let (registers, operations, outputs) = match &cell.body {
+            CellBody::Recurrent(step) => {
+                (own.clone(), vec![whole(packed.step(step)?)], (first..own.len()).collect())
+            }
+            CellBody::Tree(tree) => {
+                (own.clone(), vec![whole(packed.tree(tree)?)], (first..own.len()).collect())
+            }
+            CellBody::Program(program) => {
+                let body = packed.program(program, &cell.inputs, &cell.outputs)?;
+                (own.clone(), vec![whole(body)], (first..own.len()).collect())
+            }
+            CellBody::Composite(composite) => {
+                let operations = composite.operations.iter();
+                let operations = operations.map(|of| packed.operation(of, &composite.registers));
+                let operations = operations.collect::<Result<Vec<_>, CellError>>()?;
+                (composite.registers.clone(), operations, composite.outputs.clone())
+            }
+            CellBody::Sequence(_) => unreachable!("it has a form of its own"),
+        };
+        let bytes = |row: &RowSpec| {
+            row.bytes().ok_or_else(|| CellError::NoKernel(format!("rows of {:?}", row.shape)))
+        };
+        let mut half_bytes = 0;
+        let mut state_places = Vec::new();
+        for state in &cell.states {
+            state_places.push(half_bytes);
+            half_bytes += bytes(state)?.next_multiple_of(STATE_ALIGNMENT);
+        }
+        Ok(Self {
+            registers: registers.iter().map(bytes).collect::<Result<_, _>>()?,
+            inputs,
+            states: cell.states.clone(),
+            state_places,
+            half_bytes,
+            operations,
+            outputs,
+        })
+    }
+}
+
+/// Packs operations.
+struct Packed<'a> {
+    precision: Precision,
+    packing: &'a mut Packing,
+}
+
+impl Packed<'_> {
+    fn operation(
+        &mut self,
+        operation: &CellOperation,
+        registers: &[RowSpec],
+    ) -> Result<Operation, CellError> {
+        let body = match &operation.body {
+            CellOperationBody::Step(step) => self.step(step)?,
+            CellOperationBody::LinearArgMax(layer) => {
+                self.check_precision()?;
+                OperationBody::Linear(Linear::new(layer, self.packing))
+            }
+            CellOperationBody::Program(program) => {
+                let row = |&register: &usize| registers[register].clone();
+                let inputs: Vec<_> = operation.reads.iter().flatten().map(row).collect();
+                let outputs: Vec<_> = operation.writes.iter().map(row).collect();
+                self.program(program, &inputs, &outputs)?
+            }
+        };
+        let (reads, writes) = (operation.reads.clone(), operation.writes.clone());
+        Ok(Operation { body, reads, writes })
+    }
+
+    fn step(&mut self, cell: &batchmaker_graph::RecurrentCell) -> Result<OperationBody, CellError> {
+        self.check_precision()?;
+        let step = Step::new(cell, self.packing);
+        let none = || CellError::NoKernel("GPUs have no kernel for an LSTM of bytes".to_owned());
+        step.map(OperationBody::Step).ok_or_else(none)
+    }
+
+    fn tree(&mut self, cell: &TreeCell) -> Result<OperationBody, CellError> {
+        self.check_precision()?;
+        Ok(OperationBody::Tree(Tree::new(cell, self.packing)))
+    }
+
+    fn program(
+        &mut self,
+        program: &CellProgram,
+        inputs: &[RowSpec],
+        outputs: &[RowSpec],
+    ) -> Result<OperationBody, CellError> {
+        let options = ProgramOptions::in_precision(self.precision);
+        let program = RowProgram::with(program, inputs, outputs, &options)?;
+        let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
+        Ok(OperationBody::Program(Arc::new(Program { program, inputs, outputs })))
+    }
+
+    /// Kernels compute in f32.
+    fn check_precision(&self) -> Result<(), CellError> {
+        match self.precision {
+            Precision::F32 => Ok(()),
+            other => Err(CellError::NoKernel(format!("GPUs have no kernel for it in {other}"))),
+        }
+    }
+}

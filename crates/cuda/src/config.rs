@@ -1,0 +1,35 @@
+//! The configuration of a device of GPUs.
+
+use std::time::Duration;
+
+use crate::gpu::Images;
+
+/// The configuration of a device of GPUs.
+#[derive(Clone, Debug)]
+pub struct CudaConfig {
+    /// The GPUs, by their numbers: a worker for each.
+    pub gpus: Vec<usize>,
+    /// The compiled kernels.
+    pub images: Images,
+    /// Bytes of a GPU's memory that are taken from the driver at a time; 0: each allocation by itself, for tools that watch accesses.
+    pub block_bytes: usize,
+    /// The most bytes that the values of all requests may hold; none: half of the memory that is free at the start.
+    pub bytes_max: Option<usize>,
+    /// Threads of each worker for programs, which the host runs.
+    pub program_threads: usize,
+    /// The time that a worker polls for a completion before it sleeps.
+    pub poll_for: Duration,
+}
+
+impl Default for CudaConfig {
+    fn default() -> Self {
+        Self {
+            gpus: vec![0],
+            images: Images::default(),
+            block_bytes: 64 << 20,
+            bytes_max: None,
+            program_threads: 1,
+            poll_for: Duration::from_micros(500),
+        }
+    }
+}

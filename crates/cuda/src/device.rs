@@ -1,0 +1,193 @@
+//! The device of GPUs: [`Device`] over NVIDIA's driver.
+
+use std::sync::{Arc, Mutex};
+
+use batchmaker_device::{
+    BatchSize, Bell, Capabilities, CellTable, CellTimer, Device, DeviceError, Effort,
+    ExecutionPlan, Materialized, Measurement, RequestTable, TaskQueue, working_bytes,
+};
+use batchmaker_executor::{BATCH_BYTES_MAX, ExecutorThreads};
+use batchmaker_graph::{
+    CellGraph, CellIdentity, CellType, CellTypeId, RequestId, StatePlacement, Tensor, WorkerId,
+};
+
+use crate::cells::{CudaCell, CudaCellBody};
+use crate::config::CudaConfig;
+use crate::gpu;
+use crate::memory::RequestMemory;
+use crate::queue::CudaQueue;
+use crate::state::DeviceState;
+use crate::worker::{Worker, lock};
+
+/// GPUs as one device, with a worker and a memory for each.
+pub struct CudaDevice {
+    config: CudaConfig,
+    /// See [`Capabilities::processor`].
+    processor: Arc<str>,
+    bytes_max: usize,
+    /// Held while a cell type is materialised.
+    materializing: Mutex<()>,
+    state: Arc<DeviceState>,
+}
+
+impl CudaDevice {
+    /// The number of GPUs of this machine.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`] where there is no driver, or it refuses.
+    pub fn gpus() -> Result<usize, DeviceError> {
+        gpu::devices()
+    }
+
+    /// A device without cells.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`] where a GPU is not there, or cannot run the kernels.
+    pub fn new(config: CudaConfig) -> Result<Self, DeviceError> {
+        assert!((1..=64).contains(&config.gpus.len()), "between 1 and 64 GPUs");
+        let gpus = config.gpus.iter().enumerate();
+        let worker = |(number, &gpu)| {
+            Worker::new(number, gpu, &config.images, config.block_bytes).map(Arc::new)
+        };
+        let workers: Vec<Arc<Worker>> = gpus.map(worker).collect::<Result<_, _>>()?;
+        let free = |worker: &Arc<Worker>| {
+            let free = worker.gpu().free_bytes();
+            free.map_err(|error| DeviceError::Resources(error.to_string()))
+        };
+        let free: Vec<usize> = workers.iter().map(free).collect::<Result<_, _>>()?;
+        let half = free.into_iter().min().unwrap_or(0) / 2;
+        let mut names: Vec<&str> = workers.iter().map(|of| of.gpu().description.as_str()).collect();
+        names.dedup();
+        let processor = names.join("; ").into();
+        let state = Arc::new(DeviceState {
+            workers,
+            cells: CellTable::default(),
+            requests: RequestTable::default(),
+            bytes: Mutex::default(),
+        });
+        let bytes_max = config.bytes_max.unwrap_or(half);
+        Ok(Self { config, processor, bytes_max, materializing: Mutex::default(), state })
+    }
+
+    fn refused(cell: &CellType, reason: impl ToString) -> DeviceError {
+        DeviceError::Cell { cell: cell.name.clone(), reason: reason.to_string() }
+    }
+}
+
+impl Device for CudaDevice {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            processor: self.processor.clone(),
+            placement: StatePlacement::PerWorker,
+            workers_max: Some(self.state.workers.len() as u16),
+            slots_max: None,
+            bytes_max: Some(self.bytes_max),
+            working_bytes: BATCH_BYTES_MAX,
+            lookahead: 1,
+            poll_for: self.config.poll_for,
+        }
+    }
+
+    fn materialize(&self, id: CellTypeId, cell: &CellType) -> Result<Materialized, DeviceError> {
+        let materialized = |known: &CudaCell| Materialized {
+            runner: known.runner(),
+            rows_max: None,
+            slot_bytes: known.slot_bytes(),
+            workers_of_a_row: 1,
+        };
+        let _one = lock(&self.materializing);
+        if let Some(known) = self.state.cells.retain(id, cell.identity) {
+            return Ok(materialized(&known));
+        }
+        let new = CudaCell::new(&cell.cell, &self.state.workers);
+        let new = new.map_err(|error| Self::refused(cell, error))?;
+        let materialized = materialized(&new);
+        self.state.cells.insert(id, cell, new);
+        Ok(materialized)
+    }
+
+    fn release(&self, id: CellTypeId) {
+        if self.state.cells.release(id).is_some() {
+            self.state.workers.iter().for_each(|worker| worker.forget_slots(id));
+        }
+    }
+
+    fn queue(
+        self: Arc<Self>,
+        worker: WorkerId,
+        bell: Arc<Bell>,
+    ) -> Result<Box<dyn TaskQueue>, DeviceError> {
+        if worker.index() >= self.state.workers.len() {
+            return Err(DeviceError::Resources(format!("there is no GPU for {worker}")));
+        }
+        let threads = Arc::new(ExecutorThreads::with_threads(self.config.program_threads));
+        Ok(Box::new(CudaQueue::new(self.state.clone(), worker.index(), threads, bell)?))
+    }
+
+    fn admit(
+        &self,
+        request: RequestId,
+        graph: Arc<CellGraph>,
+        inputs: Vec<Tensor>,
+    ) -> Result<(), DeviceError> {
+        let lost: Vec<_> = self.state.workers.iter().map(|worker| worker.lost()).collect();
+        if let [Some(reason), ..] = &lost[..]
+            && lost.iter().all(Option::is_some)
+        {
+            return Err(DeviceError::Lost(reason.to_string()));
+        }
+        self.state.cells.check(&graph, &inputs)?;
+        let workers = self.state.workers.len();
+        let bytes = graph.bytes();
+        {
+            let mut in_use = lock(&self.state.bytes);
+            if bytes > self.bytes_max.saturating_sub(*in_use) {
+                return Err(DeviceError::Full { bytes });
+            }
+            *in_use += bytes;
+        }
+        self.state.requests.admit(request, RequestMemory::new(graph, inputs, workers));
+        Ok(())
+    }
+
+    fn working_bytes(&self, graph: &CellGraph, workers: usize) -> u64 {
+        working_bytes(graph, BATCH_BYTES_MAX, workers, |cell_type, spans| {
+            self.state.cells.find(cell_type).map_or(0, |cell| cell.node_bytes(spans))
+        })
+    }
+
+    fn retire(&self, request: RequestId) {
+        let memory = self.state.requests.retire(request);
+        // A chain of it may still be on a roster, which runs no step of it.
+        memory.free();
+        *lock(&self.state.bytes) -= memory.graph.bytes();
+    }
+
+    fn measure(&self, cell: &CellType, batch: BatchSize) -> Result<Measurement, DeviceError> {
+        assert!(batch.rows > 0, "a batch without rows");
+        let config = CudaConfig { gpus: self.config.gpus[..1].to_vec(), ..self.config.clone() };
+        let device = Arc::new(Self::new(config)?);
+        let id = CellTypeId(0);
+        device.materialize(id, cell)?;
+        if let CudaCellBody::Sequences(program) = &device.state.cells.get(id).body {
+            let threads = ExecutorThreads::with_threads(self.config.program_threads);
+            let timed = program.time(batch.rows, batch.steps, &threads);
+            let (time, steps) = timed.map_err(|error| Self::refused(cell, error))?;
+            let ns = time.as_secs_f64() * 1e9;
+            return Ok(Measurement { ns, plan: None, steps: Some(steps) });
+        }
+        let mut timer = CellTimer::new(device)?;
+        let seconds = timer.batch_s(id, cell, batch.rows, Effort::default())?;
+        Ok(Measurement { ns: seconds * 1e9, plan: None, steps: None })
+    }
+
+    fn plan(&self, _: CellIdentity, plans: &[(usize, ExecutionPlan)]) -> Result<(), DeviceError> {
+        match plans {
+            [] => Ok(()),
+            [(_, plan), ..] => {
+                let text = plan.text();
+                Err(DeviceError::Resources(format!("GPUs have no plans, and so not {text}")))
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The compiled kernels, and which of them a GPU takes.
+
+use std::borrow::Cow;
+use std::ffi::CString;
+use std::sync::Arc;
+
+use cudarc::nvrtc::{result, sys};
+
+use crate::kernels::{HEADERS, SOURCES};
+
+/// Compiled kernels: an image for each architecture, or none, where they are compiled when they are needed.
+#[derive(Clone, Debug, Default)]
+pub struct Images {
+    /// Images of kernels for real architectures, 90 for sm_90, or in the language PTX, which drivers compile for any architecture from
+    /// that one on.
+    images: Arc<[Image]>,
+}
+
+/// An image.
+#[derive(Clone, Debug)]
+struct Image {
+    architecture: u32,
+    is_ptx: bool,
+    bytes: Cow<'static, [u8]>,
+}
+
+impl Images {
+    /// PTX for one architecture and all later ones. A zero at its end is added.
+    pub fn of_ptx(architecture: u32, text: &str) -> Self {
+        let bytes = Cow::Owned([text.as_bytes(), &[0]].concat());
+        Self { images: [Image { architecture, is_ptx: true, bytes }].into() }
+    }
+
+    /// The image for an architecture: compiled for it, or as PTX, or compiled now.
+    pub(super) fn of(&self, architecture: u32) -> Result<Cow<'_, [u8]>, String> {
+        let fits = |image: &&Image| match image.is_ptx {
+            true => image.architecture <= architecture,
+            // What is compiled for 8.0 runs on 8.6, not on 9.0.
+            false => {
+                image.architecture / 10 == architecture / 10 && image.architecture <= architecture
+            }
+        };
+        let best = self.images.iter().filter(fits).max_by_key(|of| (!of.is_ptx, of.architecture));
+        match best {
+            Some(image) => Ok(Cow::Borrowed(&image.bytes[..])),
+            None => compile(architecture).map(Cow::Owned),
+        }
+    }
+}
+
+/// Compiles the kernels with NVIDIA's compiler library, NVRTC, if the machine has it.
+fn compile(architecture: u32) -> Result<Vec<u8>, String> {
+    // SAFETY: the library, if there is one, may be loaded at any time.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(
+            "this program holds no kernels for it, and there is no library to compile them \
+                    (libnvrtc.so, of the package nvidia-cuda-nvrtc)"
+                .to_owned(),
+        );
+    }
+    let source: String = SOURCES.iter().map(|of| format!("#include \"{}\"\n", of.name)).collect();
+    let text = |text: &str| CString::new(text).expect("sources have no zeros");
+    let files: Vec<(CString, CString)> =
+        HEADERS.iter().chain(&SOURCES).map(|of| (text(of.text), text(of.name))).collect();
+    let texts: Vec<_> = files.iter().map(|of| of.0.as_ptr()).collect();
+    let names: Vec<_> = files.iter().map(|of| of.1.as_ptr()).collect();
+    let (source, name) = (text(&source), text("kernels.cu"));
+    let mut program = std::ptr::null_mut();
+    // SAFETY: all texts live until the program is made.
+    let made = unsafe {
+        sys::nvrtcCreateProgram(
+            &mut program,
+            source.as_ptr(),
+            name.as_ptr(),
+            files.len() as i32,
+            texts.as_ptr(),
+            names.as_ptr(),
+        )
+    };
+    made.result().map_err(|error| format!("its kernels cannot be compiled: {error:?}"))?;
+    let options = [format!("--gpu-architecture=sm_{architecture}"), "--std=c++17".to_owned()];
+    // SAFETY: the program is made and not yet destroyed.
+    unsafe {
+        let image = result::compile_program(program, &options).map_err(|error| {
+            let log = result::get_program_log(program).unwrap_or_default();
+            let log: Vec<u8> = log.into_iter().map(|of| of as u8).collect();
+            let log = String::from_utf8_lossy(&log).into_owned();
+            format!("its kernels cannot be compiled: {error:?}\n{log}")
+        });
+        let image = image.and_then(|()| cubin(program));
+        let _ = result::destroy_program(program);
+        image
+    }
+}
+
+/// The cubin of a program that is compiled.
+///
+/// # Safety
+/// The program is compiled.
+unsafe fn cubin(program: sys::nvrtcProgram) -> Result<Vec<u8>, String> {
+    let mut size = 0;
+    // SAFETY: the caller's promise; the bytes have room for as many as the library says.
+    unsafe {
+        let failed = |error| format!("its kernels have no image: {error:?}");
+        sys::nvrtcGetCUBINSize(program, &mut size).result().map_err(failed)?;
+        let mut bytes = vec![0u8; size];
+        sys::nvrtcGetCUBIN(program, bytes.as_mut_ptr().cast()).result().map_err(failed)?;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_takes_the_image_that_is_nearest() {
+        let image = |architecture: u32, is_ptx| Image {
+            architecture,
+            is_ptx,
+            bytes: Cow::Owned(vec![architecture as u8, u8::from(is_ptx)]),
+        };
+        let all = [image(75, true), image(80, false), image(86, false), image(90, false)];
+        let images = Images { images: all.into() };
+        let of = |architecture| images.of(architecture).unwrap().to_vec();
+        assert_eq!([of(75), of(80), of(87), of(90), of(100)].map(|of| of[0]), [75, 80, 86, 90, 75]);
+    }
+}

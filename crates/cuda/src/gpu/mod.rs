@@ -1,0 +1,28 @@
+//! GPUs through NVIDIA's driver: the one place that calls it.
+//!
+//! Addresses of a GPU's memory are numbers here, and what a kernel or a copy does with them is not checked: the rest of the crate passes
+//! those of allocations that it holds until the work is over. Memory of this process that GPUs access is [`Pinned`], which keeps its bounds.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `device.rs` | a GPU: its context and its kernels |
+//! | `stream.rs` | a stream of work for a GPU, and events in it |
+//! | `pool.rs` | memory of a GPU |
+//! | `pinned.rs` | memory of this process that GPUs access |
+//! | `images.rs` | the compiled kernels, and which of them a GPU takes |
+//! | `error.rs` | what the driver refuses |
+#![allow(unsafe_code, reason = "calls of the driver")]
+
+mod device;
+mod error;
+mod images;
+mod pinned;
+mod pool;
+mod stream;
+
+pub(crate) use device::{Gpu, devices};
+pub(crate) use error::GpuError;
+pub use images::Images;
+pub(crate) use pinned::Pinned;
+pub(crate) use pool::{Allocation, Pool};
+pub(crate) use stream::{Event, Stream};

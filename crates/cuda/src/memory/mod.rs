@@ -1,0 +1,21 @@
+//! Values of requests, states in slots, and what lies between the host and a GPU.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `request_memory.rs` | the values of a request, on the GPUs that use them |
+//! | `row_holders.rs` | which GPUs hold a row of a request |
+//! | `slots.rs` | the states of a cell type on one GPU |
+//! | `staging.rs` | memory of the host that copies go through |
+//! | `tensors.rs` | tensors as bytes |
+
+mod request_memory;
+mod row_holders;
+mod slots;
+mod staging;
+mod tensors;
+
+pub(crate) use request_memory::RequestMemory;
+pub(crate) use row_holders::Holder;
+pub(crate) use slots::Slots;
+pub(crate) use staging::{Staged, Staging};
+pub(crate) use tensors::{append_bytes, of_bytes};

@@ -1,0 +1,272 @@
+//! Runs the steps of a batch: the kernels and programs of a cell, one after the other.
+
+use std::sync::Arc;
+
+use super::CudaQueue;
+use super::programs::{HostRows, HostRun};
+use super::task::TaskError;
+use crate::cells::{CudaCell, Operation, OperationBody, Stepwise, Table};
+use crate::gpu::GpuError;
+use crate::kernels::batch::{Batch, Lookup, Operand};
+use crate::kernels::linear::{LinearArguments, PART_BYTES, PackedLinearArgMax};
+use crate::kernels::recurrent::StepArguments;
+use crate::kernels::rows::{BLOCK, COPY_OPERAND, CopyOperandArguments, FINISH_STEP};
+use crate::kernels::tiles;
+use crate::kernels::tree::TreeArguments;
+use crate::memory::Slots;
+
+/// Registers begin at multiples of this number of bytes.
+const ALIGNMENT: usize = 256;
+
+/// Where a cell has its registers for a batch.
+pub(super) struct Frame {
+    registers: Vec<Operand>,
+    /// Each state after the step.
+    next_states: Vec<Operand>,
+    /// What one kernel leaves to the next.
+    between: u64,
+    /// Bytes of memory that registers and what kernels leave take.
+    pub(super) bytes: usize,
+}
+
+impl Frame {
+    /// Places the registers for `rows` rows: those that are no states in memory that begins at `scratch`, states in slots.
+    pub(super) fn new(of: &Stepwise, rows: usize, scratch: u64, slots: Option<&Slots>) -> Self {
+        let mut bytes = 0;
+        let mut take = |count: usize| {
+            let at = scratch + bytes as u64;
+            bytes += count.next_multiple_of(ALIGNMENT);
+            at
+        };
+        let half = of.half_bytes;
+        let state = |state: usize| slots.map_or(0, |slots| slots.base(of.state_places[state]));
+        let register = |(number, &row_bytes): (usize, &usize)| {
+            let written_state =
+                of.outputs.iter().take(of.states.len()).position(|&of| of == number);
+            match number.checked_sub(of.inputs) {
+                None => Operand::port(number),
+                Some(number) if number < of.states.len() => Operand::state(state(number), half),
+                Some(_) => match written_state {
+                    Some(number) => Operand::next_state(state(number), half),
+                    None => Operand::dense(take(rows * row_bytes), row_bytes),
+                },
+            }
+        };
+        let registers = of.registers.iter().enumerate().map(register).collect();
+        let next_states =
+            (0..of.states.len()).map(|of| Operand::next_state(state(of), half)).collect();
+        let most = of.operations.iter().map(|of| between_bytes(of, rows)).max();
+        let between = take(most.unwrap_or(0));
+        Self { registers, next_states, between, bytes }
+    }
+
+    fn register(&self, number: Option<usize>) -> Operand {
+        number.map_or(Operand::NOWHERE, |number| self.registers[number])
+    }
+
+    /// Where each output is.
+    pub(super) fn outputs(&self, of: &Stepwise) -> Vec<Operand> {
+        of.outputs.iter().map(|&register| self.registers[register]).collect()
+    }
+}
+
+/// Bytes that one kernel of an operation leaves to the next.
+fn between_bytes(operation: &Operation, rows: usize) -> usize {
+    match &operation.body {
+        OperationBody::Step(step) => rows * step.packed.gate_bytes(),
+        OperationBody::Linear(linear) => rows * linear.packed.blocks_of_a_row() * PART_BYTES,
+        OperationBody::Tree(_) | OperationBody::Program(_) => 0,
+    }
+}
+
+/// A batch that is about to run.
+pub(super) struct Run<'a> {
+    pub(super) cell: &'a CudaCell,
+    pub(super) stepwise: &'a Stepwise,
+    pub(super) frame: &'a Frame,
+    /// At its first step.
+    pub(super) batch: Batch,
+    /// The address of the operands of outputs.
+    pub(super) outputs: u64,
+    /// For each step, whether a row writes what it computes, or may end.
+    pub(super) finishes: &'a [bool],
+}
+
+impl CudaQueue {
+    /// Runs the steps of a batch.
+    pub(super) fn run_steps(&mut self, run: &Run<'_>) -> Result<(), TaskError> {
+        if run.batch.count == 0 {
+            return Ok(());
+        }
+        for (step, &finishes) in run.finishes.iter().enumerate() {
+            let batch = Batch { time: run.batch.time.wrapping_add(step as u32), ..run.batch };
+            for operation in &run.stepwise.operations {
+                self.run_operation(run, batch, operation)?;
+            }
+            self.pass_states(run, batch)?;
+            if finishes {
+                let inputs = run.stepwise.inputs;
+                let arguments = self.completions.finish(batch, run.outputs, inputs);
+                let grid = [batch.count as u32, 1, 1];
+                self.worker.stream.launch(FINISH_STEP, grid, BLOCK, &arguments)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run_operation(
+        &mut self,
+        run: &Run<'_>,
+        batch: Batch,
+        operation: &Operation,
+    ) -> Result<(), TaskError> {
+        let constants = run.cell.constants.on(self.worker.number);
+        let rows = batch.count as usize;
+        let read = |at: usize| run.frame.register(operation.reads.get(at).copied().flatten());
+        let write = |at: usize| run.frame.register(operation.writes.get(at).copied());
+        let between = run.frame.between;
+        let stream = &self.worker.stream;
+        match &operation.body {
+            OperationBody::Step(step) => {
+                let gates = step.packed.gate_bytes();
+                for (launch, weights) in step.packed.launches.iter().zip(&step.weights) {
+                    let [w, r, b] = weights.map(|place| constants + place);
+                    let arguments = StepArguments {
+                        batch,
+                        x: read(0),
+                        h: read(1),
+                        c: read(2),
+                        next_h: write(0),
+                        next_c: write(1),
+                        gates: Operand::dense(between, gates),
+                        lookup: self.lookup(step.table, constants),
+                        w,
+                        r,
+                        b,
+                        peepholes: step.peepholes.map_or(0, |place| constants + place),
+                        input: step.packed.input_size() as i32,
+                        hidden: step.packed.hidden_size() as i32,
+                    };
+                    let grid = step.packed.grid(rows);
+                    stream.launch(launch.kernel, grid, tiles::BLOCK, &arguments)?;
+                }
+            }
+            OperationBody::Tree(tree) => {
+                let [w, r, b] = tree.weights.map(|place| constants + place);
+                // Of an inner node: h and c of the left child, then of the right one.
+                let of_child = |at: usize| if tree.is_leaf { Operand::NOWHERE } else { read(at) };
+                let arguments = TreeArguments {
+                    batch,
+                    first: read(0),
+                    right: of_child(2),
+                    c_left: of_child(1),
+                    c_right: of_child(3),
+                    h: write(0),
+                    c: write(1),
+                    lookup: self.lookup(tree.table, constants),
+                    w,
+                    r,
+                    b,
+                    input: tree.packed.input_size() as i32,
+                    hidden: tree.packed.hidden_size() as i32,
+                };
+                let grid = tree.packed.grid(rows);
+                stream.launch(tree.packed.kernel, grid, tiles::BLOCK, &arguments)?;
+            }
+            OperationBody::Linear(linear) => {
+                let [w, b] = linear.weights.map(|place| constants + place);
+                let arguments = LinearArguments {
+                    batch,
+                    x: read(0),
+                    y: write(0),
+                    w,
+                    b,
+                    parts: between,
+                    inputs: linear.packed.inputs() as i32,
+                    outputs: linear.packed.outputs() as i32,
+                };
+                let launches =
+                    PackedLinearArgMax::KERNELS.into_iter().zip(linear.packed.grids(rows));
+                for (kernel, grid) in launches {
+                    stream.launch(kernel, grid, tiles::BLOCK, &arguments)?;
+                }
+            }
+            OperationBody::Program(_) => self.run_program(run, batch, operation)?,
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, table: Option<Table>, constants: u64) -> Lookup {
+        table.map_or(Lookup::NONE, |Table { place, rows, width }| Lookup {
+            table: constants + place,
+            failed: self.completions.failed(),
+            rows: rows as i32,
+            width: width as i32,
+        })
+    }
+
+    /// Copies a program's inputs to the host, has the host run it, and copies its outputs back.
+    fn run_program(
+        &mut self,
+        run: &Run<'_>,
+        batch: Batch,
+        operation: &Operation,
+    ) -> Result<(), TaskError> {
+        let OperationBody::Program(program) = &operation.body else { return Ok(()) };
+        let rows = batch.count as usize;
+        let mut inputs = Vec::new();
+        for (row, &register) in program.inputs.iter().zip(operation.reads.iter().flatten()) {
+            let bytes = run.stepwise.registers[register];
+            let staged = self.stage(rows * bytes)?;
+            let to = Operand::dense(staged.device_address(), bytes);
+            // Programs run on rows of zeros where nobody wants what they compute: they fail on none of them.
+            self.copy_operand(batch, (run.frame.register(Some(register)), to), bytes, true)?;
+            inputs.push(HostRows { row: row.clone(), rows, staged });
+        }
+        let mut outputs = Vec::new();
+        for (row, &register) in program.outputs.iter().zip(&operation.writes) {
+            let staged = self.stage(rows * run.stepwise.registers[register])?;
+            outputs.push(HostRows { row: row.clone(), rows, staged });
+        }
+        let places: Vec<u64> = outputs.iter().map(|of| of.staged.device_address()).collect();
+        let (threads, failure) = (self.threads.clone(), self.failure.clone());
+        let host_run = HostRun { inputs, outputs, threads, failure };
+        let program = Arc::clone(program);
+        self.worker.stream.run_on_host(move || {
+            host_run.run(|inputs, threads| program.program.run(rows, inputs, threads));
+        })?;
+        for (place, &register) in places.into_iter().zip(&operation.writes) {
+            let bytes = run.stepwise.registers[register];
+            let from = Operand::dense(place, bytes);
+            self.copy_operand(batch, (from, run.frame.register(Some(register))), bytes, false)?;
+        }
+        Ok(())
+    }
+
+    /// Copies states that no operation writes to where they are after the step.
+    fn pass_states(&self, run: &Run<'_>, batch: Batch) -> Result<(), GpuError> {
+        let of = run.stepwise;
+        for (state, &register) in of.outputs.iter().take(of.states.len()).enumerate() {
+            let is_written =
+                register >= of.inputs + of.states.len() && !of.outputs[..state].contains(&register);
+            if !is_written {
+                let (from, bytes) = (run.frame.registers[register], of.registers[register]);
+                let to = run.frame.next_states[state];
+                self.copy_operand(batch, (from, to), bytes, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_operand(
+        &self,
+        batch: Batch,
+        (from, to): (Operand, Operand),
+        bytes: usize,
+        clears_idle: bool,
+    ) -> Result<(), GpuError> {
+        let (bytes, clears_idle) = (bytes as u32, u32::from(clears_idle));
+        let arguments = CopyOperandArguments { batch, from, to, bytes, clears_idle };
+        self.worker.stream.launch(COPY_OPERAND, [batch.count as u32, 1, 1], BLOCK, &arguments)
+    }
+}

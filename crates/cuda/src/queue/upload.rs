@@ -1,0 +1,43 @@
+//! What a task brings to the GPU: rows, ports and other records, in one copy.
+
+use bytemuck::{Pod, cast_slice};
+
+use crate::kernels::rows::Copy;
+
+/// Records begin at multiples of this number of bytes.
+const ALIGNMENT: usize = 16;
+
+/// Records for the GPU, and copies that it makes before the batch runs.
+#[derive(Default)]
+pub(super) struct Upload {
+    bytes: Vec<u8>,
+    copies: Vec<Copy>,
+}
+
+impl Upload {
+    /// Adds records, and returns the offset of the first.
+    pub(super) fn add<T: Pod>(&mut self, records: &[T]) -> u64 {
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
+        let offset = self.bytes.len();
+        self.bytes.extend(cast_slice::<T, u8>(records));
+        offset as u64
+    }
+
+    /// Has the GPU copy bytes, or write zeros where `from` is none.
+    pub(super) fn copy(&mut self, to: u64, from: Option<u64>, bytes: usize) {
+        let from = from.unwrap_or(0);
+        self.copies.push(Copy { to, from, bytes: bytes as u32, is_uploaded: 0 });
+    }
+
+    /// Has the GPU copy records that were added at an offset.
+    pub(super) fn copy_records(&mut self, to: u64, offset: u64, bytes: usize) {
+        self.copies.push(Copy { to, from: offset, bytes: bytes as u32, is_uploaded: 1 });
+    }
+
+    /// The records, the copies last; the offset of the copies, and their number.
+    pub(super) fn finish(mut self) -> (Vec<u8>, u64, usize) {
+        let copies = std::mem::take(&mut self.copies);
+        let offset = self.add(&copies);
+        (self.bytes, offset, copies.len())
+    }
+}

@@ -1,0 +1,18 @@
+//! What the queues of a device share: its workers, its cell types, and the requests in flight.
+
+use std::sync::{Arc, Mutex};
+
+use batchmaker_device::{CellTable, RequestTable};
+
+use crate::cells::CudaCell;
+use crate::memory::RequestMemory;
+use crate::worker::Worker;
+
+/// What the queues of a device share.
+pub(crate) struct DeviceState {
+    pub(crate) workers: Vec<Arc<Worker>>,
+    pub(crate) cells: CellTable<CudaCell>,
+    pub(crate) requests: RequestTable<RequestMemory>,
+    /// Bytes of the values of all requests in flight, which each GPU may come to hold.
+    pub(crate) bytes: Mutex<usize>,
+}

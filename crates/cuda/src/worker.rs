@@ -1,0 +1,71 @@
+//! A worker as all see it: a GPU with its memory, and whether it is lost.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use batchmaker_device::DeviceError;
+use batchmaker_graph::CellTypeId;
+
+use crate::gpu::{Gpu, GpuError, Images, Pool, Stream};
+use crate::memory::Slots;
+
+/// A worker: a GPU, which works on one task after the other.
+pub(crate) struct Worker {
+    pub(crate) number: usize,
+    /// The work of its tasks.
+    pub(crate) stream: Arc<Stream>,
+    pub(crate) pool: Arc<Pool>,
+    slots: Mutex<HashMap<CellTypeId, Arc<Mutex<Slots>>>>,
+    lost: Mutex<Option<Arc<str>>>,
+}
+
+impl Worker {
+    /// The worker of that number, on a GPU.
+    pub(crate) fn new(
+        number: usize,
+        gpu: usize,
+        images: &Images,
+        block_bytes: usize,
+    ) -> Result<Self, DeviceError> {
+        let refused = |error: GpuError| DeviceError::Resources(format!("GPU {gpu}: {error}"));
+        let gpu = Arc::new(Gpu::open(gpu, images)?);
+        let stream = Arc::new(Stream::new(&gpu).map_err(refused)?);
+        Ok(Self {
+            number,
+            pool: Pool::new(stream.clone(), block_bytes),
+            stream,
+            slots: Mutex::default(),
+            lost: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
+        self.stream.gpu()
+    }
+
+    /// The slots of a cell type, whose states have `half_bytes` bytes.
+    pub(crate) fn slots(&self, cell_type: CellTypeId, half_bytes: usize) -> Arc<Mutex<Slots>> {
+        let mut all = lock(&self.slots);
+        all.entry(cell_type).or_insert_with(|| Arc::new(Mutex::new(Slots::new(half_bytes)))).clone()
+    }
+
+    /// Frees the slots of a cell type.
+    pub(crate) fn forget_slots(&self, cell_type: CellTypeId) {
+        lock(&self.slots).remove(&cell_type);
+    }
+
+    /// The worker is lost: its GPU does nothing any more.
+    pub(crate) fn lose(&self, reason: &str) {
+        lock(&self.lost).get_or_insert_with(|| reason.into());
+    }
+
+    /// Why it is lost, if it is.
+    pub(crate) fn lost(&self) -> Option<Arc<str>> {
+        lock(&self.lost).clone()
+    }
+}
+
+/// Locks what nobody leaves half changed.
+pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,86 @@
+//! The device conforms, with one GPU and with two.
+
+use std::sync::Arc;
+
+use batchmaker_device::conformance::{self, Instance, Subject};
+use batchmaker_graph::Precision;
+
+use crate::emulated::{Emulated, device, in_process};
+
+struct Cuda {
+    emulated: &'static Emulated,
+    gpus: usize,
+}
+
+impl Subject for Cuda {
+    fn name(&self) -> String {
+        format!("{} emulated GPUs", self.gpus)
+    }
+
+    fn make(&self) -> Instance {
+        let emulated = self.emulated;
+        let lose = move |worker: batchmaker_graph::WorkerId| {
+            emulated.configure("lose_device", &worker.index().to_string());
+        };
+        Instance { device: Arc::new(device(self.gpus)), lose: Some(Box::new(lose)) }
+    }
+
+    fn workers(&self) -> usize {
+        self.gpus
+    }
+
+    fn precisions(&self) -> &[Precision] {
+        &[Precision::F32]
+    }
+
+    fn runs_lstms_of_bytes(&self) -> bool {
+        false
+    }
+
+    /// The general executor has integers of 32 bits.
+    fn failing_input(&self) -> Option<i64> {
+        Some(1 << 40)
+    }
+}
+
+/// Runs the cases whose group is chosen, and checks which ones are skipped.
+fn check(emulated: &'static Emulated, gpus: usize, is_chosen: fn(&str) -> bool) {
+    emulated.configure("devices", &gpus.to_string());
+    let cases = conformance::cases().into_iter().filter(|case| is_chosen(case.name()));
+    let summary = conformance::run(&Cuda { emulated, gpus }, cases.collect());
+    let is_expected = |name: &&String| {
+        name.starts_with("precisions/")
+            || **name == "streams/steps of a task that goes on"
+            || **name == "plans/batches run as measured have the same bits"
+    };
+    let unexpected: Vec<_> = summary.skipped.iter().filter(|name| !is_expected(name)).collect();
+    assert!(unexpected.is_empty(), "{unexpected:?} are skipped");
+    assert_eq!(emulated.reports(), [""; 0]);
+}
+
+/// Whether a case needs two workers.
+fn is_of_two(name: &str) -> bool {
+    name.starts_with("two workers/") || is_loss(name)
+}
+
+/// Whether a case loses a GPU, after which the process has it no more.
+fn is_loss(name: &str) -> bool {
+    name.starts_with("losses/")
+}
+
+#[test]
+fn one_gpu() {
+    let check = |emulated| check(emulated, 1, |name| !is_of_two(name));
+    in_process("conformance::one_gpu", 1, check);
+}
+
+#[test]
+fn two_gpus() {
+    let check = |emulated| check(emulated, 2, |name| is_of_two(name) && !is_loss(name));
+    in_process("conformance::two_gpus", 1, check);
+}
+
+#[test]
+fn a_gpu_is_lost() {
+    in_process("conformance::a_gpu_is_lost", 3, |emulated| check(emulated, 2, is_loss));
+}

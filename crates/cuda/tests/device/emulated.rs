@@ -1,0 +1,116 @@
+//! The emulated driver, in a process of its own for each test: errors stay with a GPU.
+
+use std::ffi::{CString, c_char};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use batchmaker_cuda::{CudaConfig, CudaDevice, Images, kernels};
+use batchmaker_cuda_emulator::compile;
+use libloading::Library;
+
+/// The variable of a test's process that holds its seed.
+const SEED: &str = "EMULATED_CUDA_SEED";
+
+/// The folder of compiled kernels.
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("device")
+}
+
+/// The emulated driver.
+pub(crate) struct Emulated(Library);
+
+impl Emulated {
+    /// Loads it, before anything looks for a driver.
+    fn load(seed: &str) -> Self {
+        let test = std::env::current_exe().unwrap();
+        let path = test.parent().unwrap().join("libemulated_cuda.so");
+        // SAFETY: the library does nothing when it is loaded.
+        let emulated = Self(unsafe { Library::new(path) }.unwrap());
+        for source in kernels::SOURCES {
+            let library = folder().join(source.name).with_extension("so");
+            emulated.configure("kernels", library.to_str().unwrap());
+        }
+        emulated.configure("seed", seed);
+        emulated
+    }
+
+    pub(crate) fn configure(&self, name: &str, value: &str) {
+        type Configure = unsafe extern "C" fn(*const c_char, *const c_char) -> i32;
+        let [name, value] = [name, value].map(|of| CString::new(of).unwrap());
+        // SAFETY: the driver declares the function so.
+        let result = unsafe {
+            let configure = self.0.get::<Configure>(b"emulated_cuda_configure").unwrap();
+            configure(name.as_ptr(), value.as_ptr())
+        };
+        assert_eq!(result, 0, "{name:?} {value:?}");
+    }
+
+    /// What the driver has found since the last call.
+    pub(crate) fn reports(&self) -> Vec<String> {
+        type Reports = unsafe extern "C" fn(*mut c_char, usize) -> usize;
+        let mut text = vec![0u8; 1 << 16];
+        // SAFETY: the driver declares the function so, and writes no more than it is given room for.
+        unsafe {
+            let reports = self.0.get::<Reports>(b"emulated_cuda_reports").unwrap();
+            reports(text.as_mut_ptr().cast(), text.len());
+        }
+        let end = text.iter().position(|&byte| byte == 0).unwrap();
+        let text = String::from_utf8(text[..end].to_vec()).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+/// The configuration of a device of some emulated GPUs.
+pub(crate) fn config(gpus: usize) -> CudaConfig {
+    let entries: String =
+        kernels::NAMES.iter().map(|name| format!(".visible .entry {name}()\n{{}}\n")).collect();
+    CudaConfig {
+        gpus: (0..gpus).collect(),
+        images: Images::of_ptx(75, &format!(".version 8.0\n.target sm_75\n{entries}")),
+        // The emulator knows the bounds of each allocation.
+        block_bytes: 0,
+        bytes_max: Some(1 << 20),
+        poll_for: std::time::Duration::ZERO,
+        ..CudaConfig::default()
+    }
+}
+
+/// A device of some emulated GPUs.
+pub(crate) fn device(gpus: usize) -> CudaDevice {
+    CudaDevice::new(config(gpus)).unwrap()
+}
+
+/// Runs a test in a process of its own, once for each seed.
+pub(crate) fn in_process(name: &str, seeds: u64, test: fn(&'static Emulated)) {
+    if let Ok(seed) = std::env::var(SEED) {
+        return test(Box::leak(Box::new(Emulated::load(&seed))));
+    }
+    compile_kernels(name);
+    for seed in 0..seeds {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([name, "--exact", "--nocapture"]).env(SEED, seed.to_string());
+        let output = command.output().unwrap();
+        let [printed, errors] =
+            [output.stdout, output.stderr].map(|of| String::from_utf8_lossy(&of).into_owned());
+        assert!(output.status.success(), "seed {seed}\n{printed}{errors}");
+        assert!(printed.contains("1 passed"), "{printed}");
+        if std::env::var("SHOW").is_ok() {
+            println!("{printed}");
+        }
+    }
+}
+
+/// Compiles the kernels for the emulator, once for all tests.
+fn compile_kernels(name: &str) {
+    use std::sync::Once;
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+        std::fs::create_dir_all(folder()).unwrap();
+        for source in kernels::SOURCES {
+            let library = folder().join(source.name).with_extension("so");
+            let compiled = compile(&kernels.join(source.name), &["EMULATED_CUDA"], &library);
+            compiled.unwrap_or_else(|error| panic!("{name}: {}: {error}", source.name));
+        }
+    });
+}

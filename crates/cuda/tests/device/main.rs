@@ -1,0 +1,5 @@
+//! The device of GPUs on an emulated driver. Takes g++.
+#![cfg(all(target_arch = "x86_64", unix))]
+
+mod conformance;
+mod emulated;
