@@ -14,10 +14,11 @@ use batchmaker_graph::{
 use crate::cells::{CudaCell, CudaCellBody};
 use crate::config::CudaConfig;
 use crate::gpu;
+use crate::lock::lock;
 use crate::memory::RequestMemory;
 use crate::queue::CudaQueue;
 use crate::state::DeviceState;
-use crate::worker::{Worker, lock};
+use crate::worker::Worker;
 
 /// GPUs as one device, with a worker and a memory for each.
 pub struct CudaDevice {

@@ -18,6 +18,7 @@ mod config;
 mod device;
 mod gpu;
 pub mod kernels;
+mod lock;
 mod memory;
 mod queue;
 mod state;

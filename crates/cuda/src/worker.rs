@@ -1,12 +1,13 @@
 //! A worker as all see it: a GPU with its memory, and whether it is lost.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use batchmaker_device::DeviceError;
 use batchmaker_graph::CellTypeId;
 
 use crate::gpu::{Gpu, GpuError, Images, Pool, Stream};
+use crate::lock::lock;
 use crate::memory::Slots;
 
 /// A worker: a GPU, which works on one task after the other.
@@ -63,9 +64,4 @@ impl Worker {
     pub(crate) fn lost(&self) -> Option<Arc<str>> {
         lock(&self.lost).clone()
     }
-}
-
-/// Locks what nobody leaves half changed.
-pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,7 +12,7 @@ use super::row_holders::RowHolders;
 use super::tensors::append_bytes;
 use crate::gpu::Allocation;
 use crate::kernels::batch::Port;
-use crate::worker::lock;
+use crate::lock::lock;
 
 /// Values begin at multiples of this number of bytes.
 const ALIGNMENT: usize = 64;

@@ -2,72 +2,62 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `task.rs` | a task: its rows are listed and brought to the GPU, and its batches run |
+//! | `task.rs` | a task: which form its cell and its work have |
 //! | `rosters.rs` | the roster of a cell type, whose rows stay on the GPU |
+//! | `rows.rs` | batches whose rows are listed |
+//! | `sequences.rs` | cells over whole sequences |
 //! | `steps.rs` | the steps of a batch: kernels and programs, one after the other |
 //! | `programs.rs` | programs that the host runs in the order of the GPU's work |
-//! | `sequences.rs` | cells over whole sequences |
-//! | `moving.rs` | rows that other GPUs hold |
+//! | `listed.rs` | a run of a request as rows and ports of a batch |
+//! | `moving.rs`, `states.rs` | values and states, brought to the GPU |
 //! | `reads.rs` | reads of values and states, and states that are written |
+//! | `submitter.rs` | what all work is submitted with |
 //! | `upload.rs` | what a task brings to the GPU |
 //! | `completions.rs` | how the host learns of work that is done |
 //! | `watcher.rs` | a thread that waits for a GPU while its worker sleeps |
 
 mod completions;
+mod listed;
 mod moving;
 mod programs;
 mod reads;
 mod rosters;
+mod rows;
 mod sequences;
+mod states;
 mod steps;
+mod submitter;
 mod task;
 mod upload;
 mod watcher;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use batchmaker_device::{Bell, Completion, DeviceError, Read, StatePlace, TaskDone, TaskQueue};
 use batchmaker_executor::ExecutorThreads;
-use batchmaker_graph::{BatchedTask, CellTypeId, TaskId, TensorData};
+use batchmaker_graph::{BatchedTask, TaskId, TensorData};
 
-use crate::gpu::{Allocation, GpuError};
-use crate::kernels::batch::{NO_OUTPUT, Row};
-use crate::memory::{Staged, Staging};
+use crate::gpu::GpuError;
 use crate::state::DeviceState;
-use crate::worker::Worker;
-use completions::{Completions, ENDS, STATUSES};
+use completions::{ENDS, STATUSES};
 use programs::ProgramFailure;
 use reads::{Coming, ReadError};
-use rosters::Roster;
-use task::TaskError;
+use rosters::Rosters;
+use submitter::{Submitter, TaskError};
 use watcher::Watcher;
 
 /// The queue of one worker.
 pub(crate) struct CudaQueue {
     // Dropped first: it waits for the GPU.
     watcher: Watcher,
-    state: Arc<DeviceState>,
-    worker: Arc<Worker>,
+    submitter: Submitter,
+    rosters: Rosters,
     bell: Arc<Bell>,
-    threads: Arc<ExecutorThreads>,
-    staging: Staging,
-    completions: Completions,
-    rosters: HashMap<CellTypeId, Roster>,
-    /// What a task uploads. The GPU is done with it when the next task's copy comes.
-    buffer: Option<Allocation>,
-    /// Registers of a batch, likewise.
-    scratch: Option<Allocation>,
     /// Work in flight, in its order.
     pending: VecDeque<Pending>,
     /// What is to be reported.
     reported: Vec<Completion>,
-    /// The number of the last work.
-    number: u64,
-    /// The rows with a stop in work in flight: each may end.
-    ends_expected: usize,
-    /// Of the task that is being submitted.
-    failure: ProgramFailure,
     /// Whether the loss of the worker was reported.
     knows_of_loss: bool,
 }
@@ -99,79 +89,50 @@ impl CudaQueue {
         threads: Arc<ExecutorThreads>,
         bell: Arc<Bell>,
     ) -> Result<Self, DeviceError> {
-        let worker = state.workers[number].clone();
-        let completions = Completions::new(&worker);
-        let completions = completions.map_err(|error| DeviceError::Resources(error.to_string()))?;
+        let submitter = Submitter::new(state, number, threads)?;
         Ok(Self {
-            watcher: Watcher::start(worker.clone(), bell.clone())?,
-            staging: Staging::new(worker.gpu()),
-            completions,
-            state,
-            worker,
+            watcher: Watcher::start(submitter.worker.clone(), bell.clone())?,
+            submitter,
+            rosters: Rosters::default(),
             bell,
-            threads,
-            rosters: HashMap::new(),
-            buffer: None,
-            scratch: None,
             pending: VecDeque::new(),
             reported: Vec::new(),
-            number: 0,
-            ends_expected: 0,
-            failure: ProgramFailure::default(),
             knows_of_loss: false,
         })
     }
 
-    /// Memory of the host for the work that is being submitted.
-    fn stage(&mut self, bytes: usize) -> Result<Staged, GpuError> {
-        self.staging.take(bytes, self.number, self.completions.done())
-    }
-
-    /// Memory for what a task uploads.
-    fn buffer(&mut self, bytes: usize) -> Result<u64, GpuError> {
-        grow(&mut self.buffer, bytes, &self.worker)
-    }
-
-    /// Memory for the registers of a batch.
-    fn scratch(&mut self, bytes: usize) -> Result<u64, GpuError> {
-        grow(&mut self.scratch, bytes, &self.worker)
-    }
-
-    /// Counts the rows of a batch that may end.
-    fn expect_ends<'a>(&mut self, rows: impl Iterator<Item = &'a Row>) {
-        self.ends_expected += rows.filter(|row| row.stop_output != NO_OUTPUT).count();
-    }
-
     /// Begins work. Waits where the statuses or the ring of ends could overflow.
     fn begin(&mut self) -> Result<(), GpuError> {
-        let is_full = self.number - self.completions.done() >= STATUSES as u64 - 1;
-        if is_full || self.ends_expected > ENDS / 2 {
-            self.worker.stream.synchronize()?;
+        let is_full =
+            self.submitter.number - self.submitter.completions.done() >= STATUSES as u64 - 1;
+        if is_full || self.submitter.ends_expected > ENDS / 2 {
+            self.submitter.worker.stream.synchronize()?;
             self.collect();
         }
-        self.number += 1;
+        self.submitter.number += 1;
         Ok(())
     }
 
     fn submit_task(&mut self, task: &BatchedTask) -> Result<(), GpuError> {
         self.begin()?;
-        self.failure = ProgramFailure::default();
-        let before = self.ends_expected;
-        let refused = match self.run_task(task) {
+        self.submitter.failure = ProgramFailure::default();
+        let before = self.submitter.ends_expected;
+        let refused = match self.submitter.run_task(&mut self.rosters, task) {
             Ok(()) => None,
             Err(TaskError::Memory) => Some("the GPU has no memory left".into()),
             Err(TaskError::Gpu(error)) => return Err(error),
         };
-        self.completions.signal(self.number)?;
-        let (failure, ends_expected) = (self.failure.clone(), self.ends_expected - before);
+        self.submitter.signal()?;
+        let (failure, ends_expected) =
+            (self.submitter.failure.clone(), self.submitter.ends_expected - before);
         let kind = PendingKind::Task { id: task.id, refused, failure, ends_expected };
-        self.pending.push_back(Pending { number: self.number, kind });
+        self.pending.push_back(Pending { number: self.submitter.number, kind });
         Ok(())
     }
 
     fn submit_read(&mut self, read: Read) -> Result<(), GpuError> {
         self.begin()?;
-        let coming = match self.fetch(&read) {
+        let coming = match self.submitter.fetch(&read) {
             Ok(coming) => coming,
             Err(ReadError::Task(TaskError::Gpu(error))) => return Err(error),
             Err(ReadError::Task(TaskError::Memory)) => {
@@ -179,15 +140,15 @@ impl CudaQueue {
             }
             Err(ReadError::Lost) => return self.answer(read, "the values were lost with a GPU"),
         };
-        self.completions.signal(self.number)?;
+        self.submitter.signal()?;
         let kind = PendingKind::Read { read, coming };
-        self.pending.push_back(Pending { number: self.number, kind });
+        self.pending.push_back(Pending { number: self.submitter.number, kind });
         Ok(())
     }
 
     /// Answers a read for which there is nothing.
     fn answer(&mut self, read: Read, reason: &str) -> Result<(), GpuError> {
-        self.completions.signal(self.number)?;
+        self.submitter.signal()?;
         self.reported.push(Completion::Values { read, data: Err(reason.into()) });
         self.bell.ring();
         Ok(())
@@ -195,30 +156,30 @@ impl CudaQueue {
 
     /// Has the watcher ring when all work so far is done.
     fn watch(&self) -> Result<(), GpuError> {
-        self.watcher.watch(self.worker.stream.record()?);
+        self.watcher.watch(self.submitter.worker.stream.record()?);
         Ok(())
     }
 
     /// Does some work, unless the worker is lost; an error is its loss.
     fn unless_lost(&mut self, work: impl FnOnce(&mut Self) -> Result<(), GpuError>) {
-        if self.worker.lost().is_some() {
+        if self.submitter.worker.lost().is_some() {
             return self.bell.ring();
         }
         if let Err(error) = work(self) {
-            self.worker.lose(&error.to_string());
+            self.submitter.worker.lose(&error.to_string());
             self.bell.ring();
         }
     }
 
     /// Takes what is done from the list of work in flight.
     fn collect(&mut self) {
-        let done = self.completions.done();
+        let done = self.submitter.completions.done();
         while self.pending.front().is_some_and(|front| front.number <= done) {
             let Some(Pending { number, kind }) = self.pending.pop_front() else { return };
-            let (has_failed, ends) = self.completions.take(number);
+            let (has_failed, ends) = self.submitter.completions.take(number);
             self.reported.push(match kind {
                 PendingKind::Task { id: task, refused, failure, ends_expected } => {
-                    self.ends_expected -= ends_expected;
+                    self.submitter.ends_expected -= ends_expected;
                     let unknown = || "a cell looked up an id that its table does not have".into();
                     let of_lookup = has_failed.then(unknown);
                     let failure = refused.or_else(|| failure.get()).or(of_lookup);
@@ -232,15 +193,6 @@ impl CudaQueue {
             });
         }
     }
-}
-
-/// Memory of at least so many bytes: the one there is, or new memory of twice as many.
-fn grow(memory: &mut Option<Allocation>, bytes: usize, worker: &Worker) -> Result<u64, GpuError> {
-    if let Some(memory) = memory.as_ref().filter(|memory| memory.bytes() >= bytes) {
-        return Ok(memory.at());
-    }
-    let new = worker.pool.allocate(2 * bytes)?;
-    Ok(memory.insert(new).at())
 }
 
 impl TaskQueue for CudaQueue {
@@ -262,8 +214,8 @@ impl TaskQueue for CudaQueue {
     fn write_state(&mut self, place: StatePlace, states: Vec<TensorData>) {
         self.unless_lost(|queue| {
             queue.begin()?;
-            let written = queue.write_states(place, &states);
-            queue.completions.signal(queue.number)?;
+            let written = queue.submitter.write_states(place, &states);
+            queue.submitter.signal()?;
             match written {
                 Ok(()) => Ok(()),
                 Err(TaskError::Gpu(error)) => Err(error),
@@ -279,7 +231,7 @@ impl TaskQueue for CudaQueue {
         }
         self.collect();
         completions.append(&mut self.reported);
-        if let Some(reason) = self.worker.lost() {
+        if let Some(reason) = self.submitter.worker.lost() {
             self.knows_of_loss = true;
             self.pending.clear();
             completions.push(Completion::Lost { reason });

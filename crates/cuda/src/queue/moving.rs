@@ -1,16 +1,41 @@
-//! Rows that other GPUs hold: whoever needs one copies it.
+//! Values of requests, brought to the GPU: inputs from the host, and rows from the GPUs that hold them.
 
 use std::ops::Range;
 
-use batchmaker_graph::{Rows, SinkTime, ValueIndex};
+use batchmaker_graph::{RequestId, Rows, RunIndex, SinkTime, ValueIndex};
 
-use super::CudaQueue;
-use super::task::Listed;
+use super::listed::Listed;
+use super::submitter::Submitter;
 use crate::gpu::GpuError;
+use crate::lock::lock;
 use crate::memory::{Holder, RequestMemory};
-use crate::worker::lock;
 
-impl CudaQueue {
+impl Submitter {
+    /// A run of a request, whose values are on the GPU then.
+    pub(super) fn list(&mut self, request: RequestId, run: RunIndex) -> Result<Listed, GpuError> {
+        let memory = self.state.requests.get(request);
+        let base = self.settle(&memory)?;
+        Ok(Listed { memory, request, run, base })
+    }
+
+    /// Brings the values of a request to the GPU, if they are not there.
+    pub(super) fn settle(&mut self, memory: &RequestMemory) -> Result<u64, GpuError> {
+        if let Some(base) = memory.base(self.worker.number) {
+            return Ok(base);
+        }
+        let allocation = self.worker.pool.allocate(memory.bytes())?;
+        let (base, image) = (allocation.at(), memory.image());
+        if !image.is_empty() {
+            let staged = self.stage(image.len())?;
+            let (to, offset) = staged.range();
+            to.write(offset, &image);
+            self.worker.stream.upload(base, staged.range(), image.len())?;
+        }
+        self.worker.stream.clear(base + image.len() as u64, memory.bytes() - image.len())?;
+        memory.settle(self.worker.number, allocation);
+        Ok(base)
+    }
+
     /// Copies the rows that nodes of a run read from the GPUs that hold them.
     pub(super) fn bring_inputs(
         &mut self,

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use batchmaker_executor::{ExecutorError, ExecutorThreads};
 use batchmaker_graph::{RowSpec, TensorData};
 
+use crate::lock::lock;
 use crate::memory::{Staged, append_bytes, of_bytes};
-use crate::worker::lock;
 
 /// The first failure of a program of a task.
 #[derive(Clone, Default)]

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use batchmaker_device::{Read, StatePlace};
 use batchmaker_graph::{ElementType, TensorData, ValueIndex};
 
-use super::CudaQueue;
-use super::task::TaskError;
+use super::submitter::{Submitter, TaskError};
 use crate::cells::{CudaCell, CudaCellBody, Stepwise};
 use crate::memory::{RequestMemory, Staged, append_bytes, of_bytes};
 
@@ -38,7 +37,7 @@ impl<E: Into<TaskError>> From<E> for ReadError {
     }
 }
 
-impl CudaQueue {
+impl Submitter {
     /// Copies what is read to the host.
     pub(super) fn fetch(&mut self, read: &Read) -> Result<Vec<Coming>, ReadError> {
         match read {

@@ -6,14 +6,14 @@ use std::sync::{Arc, Weak};
 use batchmaker_device::Chain;
 use batchmaker_graph::{CellTypeId, Join, SlotId};
 
-use super::CudaQueue;
-use super::steps::Run as StepsRun;
-use super::task::{Listed, TaskError};
+use super::listed::Listed;
+use super::steps::{Run, TypedCell};
+use super::submitter::{Submitter, TaskError};
 use super::upload::Upload;
-use crate::cells::{CudaCell, Stepwise};
+use crate::cells::CudaCell;
 use crate::gpu::{Allocation, GpuError};
 use crate::kernels::batch::{Batch, Port, Row};
-use crate::worker::lock;
+use crate::lock::lock;
 
 /// Rows that there is memory for at first.
 const ROWS_MIN: usize = 16;
@@ -89,69 +89,72 @@ impl Roster {
     }
 }
 
-impl CudaQueue {
-    /// Takes chains off the roster of a cell type.
-    pub(super) fn change_roster(
-        &mut self,
-        cell_type: CellTypeId,
-        cell: &Arc<CudaCell>,
-        leaves: &[SlotId],
-    ) {
-        let known = self.rosters.get(&cell_type);
-        if !known.is_some_and(|roster| std::ptr::eq(roster.cell.as_ptr(), Arc::as_ptr(cell))) {
-            self.rosters.insert(cell_type, Roster::new(cell));
+/// The rosters of a worker, by cell type.
+#[derive(Default)]
+pub(super) struct Rosters(HashMap<CellTypeId, Roster>);
+
+impl Rosters {
+    /// The roster of a cell type: an empty one, if its id stood for another cell before.
+    pub(super) fn of(&mut self, typed: TypedCell<'_>) -> &mut Roster {
+        let is_known =
+            |roster: &Roster| std::ptr::eq(roster.cell.as_ptr(), Arc::as_ptr(typed.cell));
+        let roster = self.0.entry(typed.id).or_insert_with(|| Roster::new(typed.cell));
+        if !is_known(roster) {
+            *roster = Roster::new(typed.cell);
         }
-        let Some(roster) = self.rosters.get_mut(&cell_type) else { return };
+        roster
+    }
+}
+
+impl Submitter {
+    /// Takes chains off a roster.
+    pub(super) fn leave(&self, roster: &mut Roster, typed: TypedCell<'_>, leaves: &[SlotId]) {
+        let slots = self.slots(typed);
+        let mut slots = lock(&slots);
         for &slot in leaves {
             roster.leave(slot);
-        }
-        if let crate::cells::CudaCellBody::Stepwise(stepwise) = &cell.body {
-            let slots = self.worker.slots(cell_type, stepwise.half_bytes);
-            let mut slots = lock(&slots);
-            leaves.iter().for_each(|&slot| slots.leave(slot));
+            slots.leave(slot);
         }
     }
 
-    /// Puts chains on the roster of a cell type, and runs steps of all that are on it.
+    /// Puts chains on a roster, and runs steps of all that are on it.
     pub(super) fn run_roster(
         &mut self,
-        cell_type: CellTypeId,
-        (cell, stepwise): (&Arc<CudaCell>, &Stepwise),
+        roster: &mut Roster,
+        typed: TypedCell<'_>,
         joins: &[Join],
         steps: u32,
     ) -> Result<(), TaskError> {
-        let slots = self.worker.slots(cell_type, stepwise.half_bytes);
+        let slots = self.slots(typed);
         drop(self.reach(&slots, joins.iter().map(|join| join.slot))?);
-        let mut roster = self.rosters.remove(&cell_type).expect("its roster was made");
         let mut upload = Upload::default();
         let mut result = Ok(());
         for join in joins {
-            match self.join(cell_type, stepwise, join, &mut upload) {
+            match self.join(typed, join, &mut upload) {
                 Ok(member) => roster.join(member),
+                // The others go on without it.
                 Err(TaskError::Memory) => result = Err(TaskError::Memory),
                 Err(error) => return Err(error),
             }
         }
-        let ran = self.run_members(cell_type, (cell, stepwise), &mut roster, upload, steps);
+        let ran = self.run_members(roster, typed, upload, steps);
         if ran.is_err() {
             // Some changes may not have come to the GPU: the next task brings all rows.
             roster.memory = None;
         }
-        self.rosters.insert(cell_type, roster);
         ran.and(result)
     }
 
     fn join(
         &mut self,
-        cell_type: CellTypeId,
-        stepwise: &Stepwise,
+        typed: TypedCell<'_>,
         join: &Join,
         upload: &mut Upload,
     ) -> Result<Member, TaskError> {
         let listed = self.list(join.request, join.run)?;
         let chain = Chain::joining(&listed.memory.graph, join, false);
-        self.bring_state((cell_type, stepwise), &listed, &chain, upload)?;
-        let slots = self.worker.slots(cell_type, stepwise.half_bytes);
+        self.bring_state(typed, &listed, &chain, upload)?;
+        let slots = self.slots(typed);
         let mut slots = lock(&slots);
         let (time, half) = (slots.time(), slots.join(join.slot));
         let row = Row { slot: join.slot.index, half, ..listed.row(join.step, time) };
@@ -161,9 +164,8 @@ impl CudaQueue {
 
     fn run_members(
         &mut self,
-        cell_type: CellTypeId,
-        (cell, stepwise): (&Arc<CudaCell>, &Stepwise),
         roster: &mut Roster,
+        typed: TypedCell<'_>,
         mut upload: Upload,
         steps: u32,
     ) -> Result<(), TaskError> {
@@ -171,7 +173,7 @@ impl CudaQueue {
             return Ok(());
         }
         self.make_room(roster)?;
-        let slots = self.worker.slots(cell_type, stepwise.half_bytes);
+        let slots = self.slots(typed);
         let time = lock(&slots).time();
         let node_of = |member: &Member| time.wrapping_sub(member.row.first);
         let mut finishes = vec![false; steps as usize];
@@ -187,8 +189,8 @@ impl CudaQueue {
         }
         roster.list_changes(&mut upload);
         let mut slots = lock(&slots);
-        let frame = self.frame(stepwise, roster.members.len(), Some(&slots))?;
-        let outputs = upload.add(&frame.outputs(stepwise));
+        let frame = self.frame(typed, roster.members.len(), Some(&slots))?;
+        let outputs = upload.add(&frame.outputs(typed));
         let at = self.bring(upload)?;
         self.expect_ends(roster.members.iter().map(|member| &member.row));
         let memory = roster.memory.as_ref().expect("room was made");
@@ -201,7 +203,7 @@ impl CudaQueue {
         };
         slots.advance(steps);
         let (frame, finishes) = (&frame, &finishes[..]);
-        self.run_steps(&StepsRun { cell, stepwise, frame, batch, outputs: at + outputs, finishes })
+        self.run_steps(&Run { typed, frame, batch, outputs: at + outputs, finishes })
     }
 
     /// Has memory for the members of a roster. In new memory all are new.

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use batchmaker_executor::SequenceProgram;
 use batchmaker_graph::{Item, RowSpec, Rows};
 
-use super::CudaQueue;
+use super::listed::Listed;
 use super::programs::{HostRows, HostRun};
-use super::task::{Listed, TaskError};
+use super::submitter::{Submitter, TaskError};
 use super::upload::Upload;
 
 /// Bytes that a block of the GPU copies at most.
 const COPY_BYTES: usize = 1 << 14;
 
-impl CudaQueue {
+impl Submitter {
     /// Runs nodes of a cell over whole sequences, those of equal spans together.
     pub(super) fn run_sequences(
         &mut self,

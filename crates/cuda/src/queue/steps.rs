@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::CudaQueue;
+use batchmaker_graph::CellTypeId;
+
 use super::programs::{HostRows, HostRun};
-use super::task::TaskError;
+use super::submitter::{Submitter, TaskError};
 use crate::cells::{CudaCell, Operation, OperationBody, Stepwise, Table};
 use crate::gpu::GpuError;
 use crate::kernels::batch::{Batch, Lookup, Operand};
@@ -18,6 +19,14 @@ use crate::memory::Slots;
 /// Registers begin at multiples of this number of bytes.
 const ALIGNMENT: usize = 256;
 
+/// A cell that runs row by row, with its type.
+#[derive(Clone, Copy)]
+pub(super) struct TypedCell<'a> {
+    pub(super) id: CellTypeId,
+    pub(super) cell: &'a Arc<CudaCell>,
+    pub(super) stepwise: &'a Stepwise,
+}
+
 /// Where a cell has its registers for a batch.
 pub(super) struct Frame {
     registers: Vec<Operand>,
@@ -26,12 +35,12 @@ pub(super) struct Frame {
     /// What one kernel leaves to the next.
     between: u64,
     /// Bytes of memory that registers and what kernels leave take.
-    pub(super) bytes: usize,
+    bytes: usize,
 }
 
 impl Frame {
     /// Places the registers for `rows` rows: those that are no states in memory that begins at `scratch`, states in slots.
-    pub(super) fn new(of: &Stepwise, rows: usize, scratch: u64, slots: Option<&Slots>) -> Self {
+    fn new(of: &Stepwise, rows: usize, scratch: u64, slots: Option<&Slots>) -> Self {
         let mut bytes = 0;
         let mut take = |count: usize| {
             let at = scratch + bytes as u64;
@@ -65,8 +74,8 @@ impl Frame {
     }
 
     /// Where each output is.
-    pub(super) fn outputs(&self, of: &Stepwise) -> Vec<Operand> {
-        of.outputs.iter().map(|&register| self.registers[register]).collect()
+    pub(super) fn outputs(&self, of: TypedCell<'_>) -> Vec<Operand> {
+        of.stepwise.outputs.iter().map(|&register| self.registers[register]).collect()
     }
 }
 
@@ -81,8 +90,7 @@ fn between_bytes(operation: &Operation, rows: usize) -> usize {
 
 /// A batch that is about to run.
 pub(super) struct Run<'a> {
-    pub(super) cell: &'a CudaCell,
-    pub(super) stepwise: &'a Stepwise,
+    pub(super) typed: TypedCell<'a>,
     pub(super) frame: &'a Frame,
     /// At its first step.
     pub(super) batch: Batch,
@@ -92,7 +100,19 @@ pub(super) struct Run<'a> {
     pub(super) finishes: &'a [bool],
 }
 
-impl CudaQueue {
+impl Submitter {
+    /// Places a cell's registers for a batch.
+    pub(super) fn frame(
+        &mut self,
+        of: TypedCell<'_>,
+        rows: usize,
+        slots: Option<&Slots>,
+    ) -> Result<Frame, GpuError> {
+        let bytes = Frame::new(of.stepwise, rows, 0, slots).bytes;
+        let scratch = self.scratch(bytes)?;
+        Ok(Frame::new(of.stepwise, rows, scratch, slots))
+    }
+
     /// Runs the steps of a batch.
     pub(super) fn run_steps(&mut self, run: &Run<'_>) -> Result<(), TaskError> {
         if run.batch.count == 0 {
@@ -100,12 +120,12 @@ impl CudaQueue {
         }
         for (step, &finishes) in run.finishes.iter().enumerate() {
             let batch = Batch { time: run.batch.time.wrapping_add(step as u32), ..run.batch };
-            for operation in &run.stepwise.operations {
+            for operation in &run.typed.stepwise.operations {
                 self.run_operation(run, batch, operation)?;
             }
             self.pass_states(run, batch)?;
             if finishes {
-                let inputs = run.stepwise.inputs;
+                let inputs = run.typed.stepwise.inputs;
                 let arguments = self.completions.finish(batch, run.outputs, inputs);
                 let grid = [batch.count as u32, 1, 1];
                 self.worker.stream.launch(FINISH_STEP, grid, BLOCK, &arguments)?;
@@ -120,7 +140,7 @@ impl CudaQueue {
         batch: Batch,
         operation: &Operation,
     ) -> Result<(), TaskError> {
-        let constants = run.cell.constants.on(self.worker.number);
+        let constants = run.typed.cell.constants.on(self.worker.number);
         let rows = batch.count as usize;
         let read = |at: usize| run.frame.register(operation.reads.get(at).copied().flatten());
         let write = |at: usize| run.frame.register(operation.writes.get(at).copied());
@@ -216,7 +236,7 @@ impl CudaQueue {
         let rows = batch.count as usize;
         let mut inputs = Vec::new();
         for (row, &register) in program.inputs.iter().zip(operation.reads.iter().flatten()) {
-            let bytes = run.stepwise.registers[register];
+            let bytes = run.typed.stepwise.registers[register];
             let staged = self.stage(rows * bytes)?;
             let to = Operand::dense(staged.device_address(), bytes);
             // Programs run on rows of zeros where nobody wants what they compute: they fail on none of them.
@@ -225,7 +245,7 @@ impl CudaQueue {
         }
         let mut outputs = Vec::new();
         for (row, &register) in program.outputs.iter().zip(&operation.writes) {
-            let staged = self.stage(rows * run.stepwise.registers[register])?;
+            let staged = self.stage(rows * run.typed.stepwise.registers[register])?;
             outputs.push(HostRows { row: row.clone(), rows, staged });
         }
         let places: Vec<u64> = outputs.iter().map(|of| of.staged.device_address()).collect();
@@ -236,7 +256,7 @@ impl CudaQueue {
             host_run.run(|inputs, threads| program.program.run(rows, inputs, threads));
         })?;
         for (place, &register) in places.into_iter().zip(&operation.writes) {
-            let bytes = run.stepwise.registers[register];
+            let bytes = run.typed.stepwise.registers[register];
             let from = Operand::dense(place, bytes);
             self.copy_operand(batch, (from, run.frame.register(Some(register))), bytes, false)?;
         }
@@ -245,7 +265,7 @@ impl CudaQueue {
 
     /// Copies states that no operation writes to where they are after the step.
     fn pass_states(&self, run: &Run<'_>, batch: Batch) -> Result<(), GpuError> {
-        let of = run.stepwise;
+        let of = run.typed.stepwise;
         for (state, &register) in of.outputs.iter().take(of.states.len()).enumerate() {
             let is_written =
                 register >= of.inputs + of.states.len() && !of.outputs[..state].contains(&register);

@@ -1,0 +1,122 @@
+//! What all work for a GPU is submitted with: its stream, memory for copies and registers, and the signal that work is done.
+
+use std::sync::Arc;
+
+use batchmaker_device::DeviceError;
+use batchmaker_executor::ExecutorThreads;
+
+use super::completions::Completions;
+use super::programs::ProgramFailure;
+use super::upload::Upload;
+use crate::gpu::{Allocation, GpuError};
+use crate::kernels::batch::{NO_OUTPUT, Row};
+use crate::kernels::rows::{BLOCK, COPY_ROWS, CopyArguments};
+use crate::memory::{Staged, Staging};
+use crate::state::DeviceState;
+use crate::worker::Worker;
+
+/// Why a task does not run.
+#[derive(Debug)]
+pub(super) enum TaskError {
+    /// It has no room, and others go on.
+    Memory,
+    /// The GPU does nothing any more.
+    Gpu(GpuError),
+}
+
+impl From<GpuError> for TaskError {
+    fn from(error: GpuError) -> Self {
+        if error.is_out_of_memory() { Self::Memory } else { Self::Gpu(error) }
+    }
+}
+
+/// Submits work to the GPU of one worker.
+pub(super) struct Submitter {
+    pub(super) state: Arc<DeviceState>,
+    pub(super) worker: Arc<Worker>,
+    /// Of programs.
+    pub(super) threads: Arc<ExecutorThreads>,
+    pub(super) completions: Completions,
+    /// Of the task that is being submitted.
+    pub(super) failure: ProgramFailure,
+    /// The rows with a stop in work in flight: each may end.
+    pub(super) ends_expected: usize,
+    /// The number of the last work.
+    pub(super) number: u64,
+    staging: Staging,
+    /// What a task uploads. The GPU is done with it when the next task's copy comes.
+    buffer: Option<Allocation>,
+    /// Registers of a batch, likewise.
+    scratch: Option<Allocation>,
+}
+
+impl Submitter {
+    pub(super) fn new(
+        state: Arc<DeviceState>,
+        number: usize,
+        threads: Arc<ExecutorThreads>,
+    ) -> Result<Self, DeviceError> {
+        let worker = state.workers[number].clone();
+        let completions = Completions::new(&worker);
+        let completions = completions.map_err(|error| DeviceError::Resources(error.to_string()))?;
+        Ok(Self {
+            staging: Staging::new(worker.gpu()),
+            completions,
+            state,
+            worker,
+            threads,
+            failure: ProgramFailure::default(),
+            ends_expected: 0,
+            number: 0,
+            buffer: None,
+            scratch: None,
+        })
+    }
+
+    /// Memory of the host for the work that is being submitted.
+    pub(super) fn stage(&mut self, bytes: usize) -> Result<Staged, GpuError> {
+        self.staging.take(bytes, self.number, self.completions.done())
+    }
+
+    /// Memory of the GPU for the registers of a batch.
+    pub(super) fn scratch(&mut self, bytes: usize) -> Result<u64, GpuError> {
+        grow(&mut self.scratch, bytes, &self.worker)
+    }
+
+    /// Brings records to the GPU and has it make their copies. Returns the address of the first record.
+    pub(super) fn bring(&mut self, upload: Upload) -> Result<u64, GpuError> {
+        let (bytes, copies, count) = upload.finish();
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let at = grow(&mut self.buffer, bytes.len(), &self.worker)?;
+        let staged = self.stage(bytes.len())?;
+        let (to, offset) = staged.range();
+        to.write(offset, &bytes);
+        self.worker.stream.upload(at, staged.range(), bytes.len())?;
+        if count > 0 {
+            let arguments = CopyArguments { copies: at + copies, uploaded: at };
+            self.worker.stream.launch(COPY_ROWS, [count as u32, 1, 1], BLOCK, &arguments)?;
+        }
+        Ok(at)
+    }
+
+    /// Counts the rows of a batch that may end.
+    pub(super) fn expect_ends<'a>(&mut self, rows: impl Iterator<Item = &'a Row>) {
+        self.ends_expected += rows.filter(|row| row.stop_output != NO_OUTPUT).count();
+    }
+
+    /// Has the GPU signal that the work that is being submitted is done.
+    pub(super) fn signal(&self) -> Result<(), GpuError> {
+        self.completions.signal(self.number)
+    }
+}
+
+/// Memory of at least so many bytes: the one there is, or new memory of twice as many.
+fn grow(memory: &mut Option<Allocation>, bytes: usize, worker: &Worker) -> Result<u64, GpuError> {
+    if let Some(memory) = memory.as_ref().filter(|memory| memory.bytes() >= bytes) {
+        return Ok(memory.at());
+    }
+    let new = worker.pool.allocate(2 * bytes)?;
+    Ok(memory.insert(new).at())
+}
