@@ -17,7 +17,10 @@ fn folder() -> PathBuf {
 }
 
 /// The emulated driver.
-pub(crate) struct Emulated(Library);
+pub(crate) struct Emulated {
+    library: Library,
+    seed: u64,
+}
 
 impl Emulated {
     /// Loads it, before anything looks for a driver.
@@ -25,7 +28,8 @@ impl Emulated {
         let test = std::env::current_exe().unwrap();
         let path = test.parent().unwrap().join("libemulated_cuda.so");
         // SAFETY: the library does nothing when it is loaded.
-        let emulated = Self(unsafe { Library::new(path) }.unwrap());
+        let library = unsafe { Library::new(path) }.unwrap();
+        let emulated = Self { library, seed: seed.parse().unwrap() };
         for source in kernels::SOURCES {
             let library = folder().join(source.name).with_extension("so");
             emulated.configure("kernels", library.to_str().unwrap());
@@ -34,12 +38,17 @@ impl Emulated {
         emulated
     }
 
+    /// The seed of this process.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
     pub(crate) fn configure(&self, name: &str, value: &str) {
         type Configure = unsafe extern "C" fn(*const c_char, *const c_char) -> i32;
         let [name, value] = [name, value].map(|of| CString::new(of).unwrap());
         // SAFETY: the driver declares the function so.
         let result = unsafe {
-            let configure = self.0.get::<Configure>(b"emulated_cuda_configure").unwrap();
+            let configure = self.library.get::<Configure>(b"emulated_cuda_configure").unwrap();
             configure(name.as_ptr(), value.as_ptr())
         };
         assert_eq!(result, 0, "{name:?} {value:?}");
@@ -51,7 +60,7 @@ impl Emulated {
         let mut text = vec![0u8; 1 << 16];
         // SAFETY: the driver declares the function so, and writes no more than it is given room for.
         unsafe {
-            let reports = self.0.get::<Reports>(b"emulated_cuda_reports").unwrap();
+            let reports = self.library.get::<Reports>(b"emulated_cuda_reports").unwrap();
             reports(text.as_mut_ptr().cast(), text.len());
         }
         let end = text.iter().position(|&byte| byte == 0).unwrap();

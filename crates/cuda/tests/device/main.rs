@@ -3,3 +3,6 @@
 
 mod conformance;
 mod emulated;
+mod engine;
+#[path = "../../../engine/tests/asynchronous/models.rs"]
+mod models;

@@ -1,0 +1,247 @@
+//! The engine on emulated GPUs: chains, heads, decoders, trees, sessions and streams. Replies have the bits of requests that are alone, and
+//! are those of the CPU within 1e-5.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use batchmaker_cpu::{CpuConfig, CpuDevice};
+use batchmaker_cuda::CudaDevice;
+use batchmaker_device::Device;
+use batchmaker_engine::{
+    Engine, EngineConfig, EngineError, NamedTensor, Pending, Request, SessionChunk, SessionKey,
+    Tensor, TensorData,
+};
+use batchmaker_manager::Failure;
+
+use crate::emulated::{Emulated, config, in_process};
+use crate::models::{KINDS, Kind, load_all};
+
+/// The largest difference from the CPU's replies, of numbers up to 1; of larger ones in proportion.
+const TOLERANCE: f32 = 1e-5;
+
+fn engine(device: impl Device + 'static, workers: usize) -> Engine {
+    let (models, registry) = load_all();
+    let config = EngineConfig { workers: workers as u16, ..EngineConfig::default() };
+    let engine = Engine::start(models, &registry, Arc::new(device), &config);
+    engine.expect("the device runs every cell")
+}
+
+fn cuda(gpus: usize) -> CudaDevice {
+    CudaDevice::new(config(gpus)).unwrap()
+}
+
+/// Numbers that follow from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % end
+    }
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Ask {
+    kind: Kind,
+    length: usize,
+    salt: usize,
+}
+
+impl Ask {
+    fn draw(random: &mut Random) -> Self {
+        let kind = KINDS[random.below(KINDS.len())];
+        // The decoder is a model of real size, which the emulator takes long for.
+        let longest = if kind == Kind::Decoded { 2 } else { 8 };
+        Self { kind, length: 1 + random.below(longest), salt: random.below(2) }
+    }
+
+    fn request(self) -> Request {
+        self.kind.request(self.length, self.salt)
+    }
+}
+
+/// An engine that has one request at a time, on a GPU and on the CPU.
+struct Alone {
+    engines: [Engine; 2],
+    replies: Mutex<HashMap<Ask, Vec<NamedTensor>>>,
+}
+
+impl Alone {
+    fn new() -> Self {
+        let cpu = CpuDevice::new(CpuConfig::default()).unwrap();
+        Self { engines: [engine(cuda(1), 1), engine(cpu, 1)], replies: Mutex::default() }
+    }
+
+    /// The reply to a request that is alone on a GPU, which is close to that of the CPU.
+    fn reply(&self, ask: Ask) -> Vec<NamedTensor> {
+        let mut replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
+        let compute = || {
+            let [on_gpu, on_cpu] = self.engines.each_ref().map(|engine| {
+                engine.submit(ask.kind.model(), ask.request()).unwrap().wait().unwrap().outputs
+            });
+            check_close(ask, &on_gpu, &on_cpu);
+            on_gpu
+        };
+        replies.entry(ask).or_insert_with(compute).clone()
+    }
+}
+
+fn check_close(ask: Ask, on_gpu: &[NamedTensor], on_cpu: &[NamedTensor]) {
+    assert_eq!(on_gpu.len(), on_cpu.len());
+    for (gpu, cpu) in on_gpu.iter().zip(on_cpu) {
+        let name = &gpu.name;
+        assert_eq!((name, gpu.tensor.shape()), (&cpu.name, cpu.tensor.shape()), "{ask:?}");
+        match (gpu.tensor.data(), cpu.tensor.data()) {
+            (TensorData::F32(gpu), TensorData::F32(cpu)) => {
+                for (gpu, cpu) in gpu.iter().zip(cpu) {
+                    let is_close = (gpu - cpu).abs() <= TOLERANCE * cpu.abs().max(1.0);
+                    assert!(is_close, "{ask:?}, {name}: {gpu} is not {cpu}");
+                }
+            }
+            (gpu, cpu) => assert_eq!(gpu, cpu, "{ask:?}, {name}"),
+        }
+    }
+}
+
+/// Waits for a future on this thread.
+fn wait<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// Whether a request may end so where a GPU is lost.
+fn is_of_loss(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::Failed(Failure::Task(_) | Failure::WorkerLost(_))
+            | EngineError::SessionLost
+            | EngineError::DeviceLost(_)
+    )
+}
+
+/// Takes the steps of a reply as they come, then the reply. Returns the number of steps, or none where the request failed with a GPU.
+fn check(alone: &Alone, ask: Ask, mut pending: Pending, may_fail: bool) -> Option<usize> {
+    let mut steps = 0;
+    while let Some(more) = wait(pending.next_steps()) {
+        steps += more[0].tensor.shape()[0];
+    }
+    match pending.wait() {
+        Ok(reply) => assert_eq!(reply.outputs, alone.reply(ask), "{ask:?}"),
+        Err(error) => {
+            assert!(may_fail && is_of_loss(&error), "{ask:?}: {error}");
+            return None;
+        }
+    }
+    Some(steps)
+}
+
+/// A sequence in chunks, whose replies together are that to the whole.
+fn talk(engine: &Engine, alone: &Alone, number: usize, chunks: &[usize], may_fail: bool) {
+    let ask = Ask { kind: Kind::Stacked, length: chunks.iter().sum(), salt: number };
+    let floats = |tensor: &Tensor| match tensor.data() {
+        TensorData::F32(data) => data.clone(),
+        other => panic!("{other:?}"),
+    };
+    let whole = floats(&ask.request().tensors[0].tensor);
+    let (mut done, mut rows) = (0, Vec::<f32>::new());
+    for (index, &steps) in chunks.iter().enumerate() {
+        let x = whole[5 * done..5 * (done + steps)].to_vec();
+        done += steps;
+        let tensor = Tensor::new(vec![1, steps, 5], TensorData::F32(x));
+        let key = SessionKey::Number(number as u64);
+        let (start, end) = (index == 0, index + 1 == chunks.len());
+        let request = Request::new().input("x", tensor).session(SessionChunk { key, start, end });
+        match engine.submit(ask.kind.model(), request).and_then(Pending::wait) {
+            Ok(reply) => rows.extend(floats(&reply.outputs[0].tensor)),
+            Err(_) if may_fail => return,
+            Err(error) => panic!("{number}: {error}"),
+        }
+    }
+    assert_eq!(rows, floats(&alone.reply(ask)[0].tensor), "{number}: chunks {chunks:?}");
+}
+
+/// Requests and sessions on some GPUs, one of which may be lost on the way.
+fn play(emulated: &'static Emulated, gpus: usize, loses: bool) {
+    emulated.configure("devices", &gpus.to_string());
+    emulated.configure("pause_us", "50");
+    let engine = engine(cuda(gpus), gpus);
+    let random = &mut Random(emulated.seed() ^ 0x5bd1_e995);
+    let asks: Vec<Ask> = (0..20).map(|_| Ask::draw(random)).collect();
+    // On a GPU that is not lost: the first is.
+    let alone = Alone::new();
+    if loses {
+        asks.iter().for_each(|&ask| _ = alone.reply(ask));
+        (0..3).for_each(|salt| _ = alone.reply(Ask { kind: Kind::Stacked, length: 7, salt }));
+    }
+    let (mut streamed, mut failed) = (0, 0);
+    std::thread::scope(|scope| {
+        for number in 0..3 {
+            let (engine, alone) = (&engine, &alone);
+            scope.spawn(move || talk(engine, alone, number, &[2, 1, 4], loses));
+        }
+        let mut pending = Vec::new();
+        for (at, &ask) in asks.iter().enumerate() {
+            let mut request = ask.request();
+            request.stream = at % 2 == 0;
+            match engine.submit(ask.kind.model(), request) {
+                Ok(one) => pending.push((ask, one)),
+                Err(error) => assert!(loses && is_of_loss(&error), "{error}"),
+            }
+            if at == asks.len() / 2 && loses {
+                emulated.configure("lose_device", "0");
+            }
+        }
+        for (ask, one) in pending {
+            match check(&alone, ask, one, loses) {
+                Some(steps) => streamed += steps,
+                None => failed += 1,
+            }
+        }
+    });
+    println!("{streamed} steps streamed, {failed} requests failed with their GPU");
+    assert!(streamed > 0, "no step is streamed");
+    if loses {
+        let up = engine.statistics().workers_up;
+        assert!(up < gpus && failed < asks.len(), "{up} GPUs are up, {failed} requests failed");
+        // Those that are left serve on.
+        if up > 0 {
+            let ask = Ask { kind: Kind::Stacked, length: 7, salt: 0 };
+            let reply = engine.submit(ask.kind.model(), ask.request()).unwrap().wait();
+            assert_eq!(reply.unwrap().outputs, alone.reply(ask));
+        }
+    }
+    engine.shutdown();
+    assert_eq!(emulated.reports(), [""; 0]);
+}
+
+#[test]
+fn one_gpu() {
+    in_process("engine::one_gpu", 2, |emulated| play(emulated, 1, false));
+}
+
+#[test]
+fn two_gpus() {
+    in_process("engine::two_gpus", 2, |emulated| play(emulated, 2, false));
+}
+
+#[test]
+fn a_gpu_is_lost() {
+    in_process("engine::a_gpu_is_lost", 2, |emulated| play(emulated, 2, true));
+}
