@@ -19,6 +19,7 @@ use crate::error::BuildError;
 use crate::fairness::Fairness;
 use crate::loading::{CellOptions, EmbeddedModel, Loaded, ProfileChoice, Source, load};
 use crate::machine::{Cores, Machine};
+use crate::processors::Processors;
 use crate::trial;
 
 /// Builds an [`Engine`].
@@ -46,6 +47,7 @@ pub struct EngineBuilder {
     workers: Option<u16>,
     threads_per_worker: Option<usize>,
     isa: Option<Isa>,
+    processors: Processors,
     executor: Executor,
     max_memory_bytes: Option<usize>,
     fairness: Fairness,
@@ -74,6 +76,7 @@ impl Default for EngineBuilder {
             workers: None,
             threads_per_worker: None,
             isa: None,
+            processors: Processors::default(),
             executor: Executor::Own,
             max_memory_bytes: None,
             fairness: Fairness::default(),
@@ -128,6 +131,12 @@ impl EngineBuilder {
     /// Sets the instruction set of the kernels. Without it, the best one of the machine is taken.
     pub fn isa(mut self, isa: Isa) -> Self {
         self.isa = Some(isa);
+        self
+    }
+
+    /// Sets the processors that compute; the cores without it. A GPU has one worker: [`workers`](Self::workers) are not set then.
+    pub fn processors(mut self, processors: Processors) -> Self {
+        self.processors = processors;
         self
     }
 
@@ -253,7 +262,7 @@ impl EngineBuilder {
     /// # Errors
     /// A model cannot be loaded, or the machine has fewer cores than are wanted.
     pub fn load(self) -> Result<Prepared, BuildError> {
-        let cores = Cores::new(self.workers, self.threads_per_worker, self.isa)?;
+        let cores = Cores::new(self.workers, self.threads_per_worker, self.isa, &self.processors)?;
         let (named, goal) = (self.profile.as_deref(), self.goal);
         let choice = match self.uses_profiles {
             true => ProfileChoice::Use { named, goal, cores },
@@ -289,7 +298,7 @@ impl Prepared {
         self.loaded.notes().collect()
     }
 
-    /// Starts an engine on this machine's cores. Each model that runs programs and takes numbers has
+    /// Starts an engine on this machine's cores or GPUs. Each model that runs programs and takes numbers has
     /// answered a request of zeros before it is returned.
     ///
     /// # Errors
@@ -298,8 +307,8 @@ impl Prepared {
         let Loaded { profiles, registry, .. } = &self.loaded;
         let device =
             self.machine.device_within(self.config.max_memory_bytes, self.executor.clone())?;
-        profiles.plan(registry, &device)?;
-        self.start_on(Arc::new(device))
+        profiles.plan(registry, &*device)?;
+        self.start_on(device)
     }
 
     /// Starts an engine on a device of one's own.

@@ -76,6 +76,9 @@ pub enum BuildError {
         /// The cores of this machine.
         cores: usize,
     },
+    /// Workers were asked for, of which each GPU has one.
+    #[error("a GPU has one worker: the number of workers cannot be set for GPUs")]
+    WorkersOfGpus,
     /// The system does not say how many cores it has.
     #[error("cannot count the cores: {0}")]
     NoCores(std::io::Error),

@@ -136,7 +136,7 @@ pub(crate) fn load(
     let mut profiles = match choice {
         ProfileChoice::Ignore => Profiles::default(),
         ProfileChoice::Use { named, cores, .. } => {
-            Profiles::read(*named, beside, &cores.device()?)?
+            Profiles::read(*named, beside, &*cores.device()?)?
         }
     };
     let goal = match choice {

@@ -1,13 +1,16 @@
-//! Divides the cores of this machine among the workers of an engine.
+//! Divides this machine among the workers of an engine: its cores, or a GPU for each with the cores for what the host computes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use batchmaker_cpu::{CpuConfig, CpuDevice, Executor, InputProjection, Isa};
-use batchmaker_device::DeviceError;
+use batchmaker_cuda::{CudaConfig, CudaDevice};
+use batchmaker_device::{Device, DeviceError};
 use batchmaker_graph::{CellRegistry, CellType, ModelId};
 
 use crate::error::BuildError;
+use crate::processors::{Gpus, Processors};
 
 /// The most workers of an engine.
 pub const WORKERS_MAX: u16 = 64;
@@ -26,6 +29,7 @@ pub struct Cores {
     workers: Option<u16>,
     threads_per_worker: Option<usize>,
     isa: Isa,
+    gpus: Option<Gpus>,
 }
 
 /// The workers and threads of an engine.
@@ -37,6 +41,8 @@ pub struct Machine {
     pub threads_per_worker: usize,
     /// The instruction set of the kernels.
     pub isa: Isa,
+    /// The GPUs, one of each worker; none where workers compute on their threads.
+    pub gpus: Option<Gpus>,
 }
 
 impl Cores {
@@ -44,33 +50,44 @@ impl Cores {
     /// their sizes decide.
     ///
     /// # Errors
-    /// There are fewer cores.
+    /// There are fewer cores, or GPUs are wanted that are not there, or a number of workers for them.
     pub fn new(
         workers: Option<u16>,
         threads_per_worker: Option<usize>,
         isa: Option<Isa>,
+        processors: &Processors,
     ) -> Result<Self, BuildError> {
+        let gpus = processors.gpus()?;
+        if gpus.is_some() && workers.is_some() {
+            return Err(BuildError::WorkersOfGpus);
+        }
         let cores = available_parallelism().map_err(BuildError::NoCores)?.get();
         let (wanted, threads) = (workers.map_or(1, usize::from), threads_per_worker.unwrap_or(1));
         if wanted * threads > cores {
             return Err(BuildError::Cores { workers: wanted, threads, cores });
         }
         let isa = isa.unwrap_or_else(Isa::best);
-        Ok(Self { cores, workers, threads_per_worker, isa })
+        Ok(Self { cores, workers, threads_per_worker, isa, gpus })
     }
 
     /// A device with the instruction set of the engine's, and one thread, as the number of threads
     /// depends on cells that are not loaded yet. It serves to identify the machine and to check plans.
     ///
     /// # Errors
-    /// The system gives no threads.
-    pub fn device(self) -> Result<CpuDevice, DeviceError> {
-        Machine { workers: 1, threads_per_worker: 1, isa: self.isa }.device()
+    /// The system gives no threads, or the driver no GPU.
+    pub fn device(self) -> Result<Arc<dyn Device>, DeviceError> {
+        Machine { workers: 1, threads_per_worker: 1, isa: self.isa, gpus: self.gpus }.device()
     }
 
     /// Divides the cores among workers, by the sizes of the loaded models' cells that run step by step, or of all if `executor` takes a copy
     /// of their weights for each worker.
     pub fn machine(self, cells: &CellRegistry, executor: &Executor) -> Machine {
+        if let Some(gpus) = self.gpus {
+            let workers = gpus.count();
+            let shared_out = (self.cores / usize::from(workers)).max(1);
+            let threads_per_worker = self.threads_per_worker.unwrap_or(shared_out);
+            return Machine { workers, threads_per_worker, isa: self.isa, gpus: self.gpus };
+        }
         let mut of_models: BTreeMap<ModelId, usize> = BTreeMap::new();
         let mut is_small = true;
         let has_copies = !matches!(executor, Executor::Own);
@@ -93,7 +110,7 @@ impl Cores {
         });
         let shared_out = self.cores / usize::from(workers);
         let threads_per_worker = self.threads_per_worker.unwrap_or(shared_out);
-        Machine { workers, threads_per_worker, isa: self.isa }
+        Machine { workers, threads_per_worker, isa: self.isa, gpus: None }
     }
 }
 
@@ -101,8 +118,8 @@ impl Machine {
     /// A device with these workers and threads.
     ///
     /// # Errors
-    /// The system gives no threads.
-    pub fn device(self) -> Result<CpuDevice, DeviceError> {
+    /// The system gives no threads, or the driver no GPU.
+    pub fn device(self) -> Result<Arc<dyn Device>, DeviceError> {
         self.device_within(usize::MAX, Executor::Own)
     }
 
@@ -121,11 +138,26 @@ impl Machine {
     /// most half of `bytes`, and `executor` runs programs, on the threads of a worker.
     ///
     /// # Errors
-    /// The system gives no threads.
-    pub fn device_within(self, bytes: usize, executor: Executor) -> Result<CpuDevice, DeviceError> {
+    /// The system gives no threads, or the driver no GPU; GPUs take programs of this project's own executor alone.
+    pub fn device_within(
+        self,
+        bytes: usize,
+        executor: Executor,
+    ) -> Result<Arc<dyn Device>, DeviceError> {
+        if let Some(gpus) = self.gpus {
+            if !matches!(executor, Executor::Own) {
+                let reason = "beside GPUs, programs run in the executor of this project alone";
+                return Err(DeviceError::Resources(reason.to_owned()));
+            }
+            return Ok(Arc::new(CudaDevice::new(CudaConfig {
+                gpus: gpus.numbers().collect(),
+                program_threads: self.threads_per_worker,
+                ..CudaConfig::default()
+            })?));
+        }
         let of_worker = (bytes / 2 / usize::from(self.workers)) as u64;
         let batch_bytes_max = of_worker.min(CpuConfig::default().batch_bytes_max);
-        CpuDevice::new(CpuConfig {
+        Ok(Arc::new(CpuDevice::new(CpuConfig {
             workers: self.workers.into(),
             batch_bytes_max,
             executor: self.executor(executor),
@@ -133,6 +165,6 @@ impl Machine {
             threads_per_worker: self.threads_per_worker,
             isa: self.isa,
             pin_threads: true,
-        })
+        })?))
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use batchmaker::{EngineBuilder, Goal, Isa, Policy, Precision, WORKERS_MAX};
+use batchmaker::{EngineBuilder, Goal, Isa, Policy, Precision, Processors, WORKERS_MAX};
 use batchmaker_bench::{Qos, Workload};
 
 use clap::{Args, Parser, Subcommand};
@@ -56,7 +56,8 @@ Examples:
   batchmaker serve tagger.onnx                  an ONNX file, under the name `tagger`
   batchmaker serve models/ --http 0.0.0.0:8000  a folder of models, for the whole network
   batchmaker serve m.onnx --http 9000 --metrics 9002 --max-memory-bytes 2GiB --session-idle 10m
-  batchmaker serve m.onnx --workers 2 --threads-per-worker 1 --max-batch-size 128")]
+  batchmaker serve m.onnx --workers 2 --threads-per-worker 1 --max-batch-size 128
+  batchmaker serve m.onnx --device cuda:0,1     on two NVIDIA GPUs, a worker each")]
 pub(crate) struct ServeArgs {
     /// ONNX files, model directories, or folders of them [default: the models that come with the
     /// project]
@@ -230,6 +231,11 @@ pub(crate) struct InspectArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
+    /// Say what runs each cell on these processors: cpu; cuda, all NVIDIA GPUs; cuda:0,1, some of them; or auto, all GPUs if there are any and
+    /// the cores otherwise
+    #[arg(long, value_name = "DEVICE", default_value_t = Processors::Cpu)]
+    pub(crate) device: Processors,
+
     #[command(flatten)]
     pub(crate) executor: ExecutorArgs,
 
@@ -353,7 +359,7 @@ pub(crate) struct BenchArgs {
     /// Send the requests to this server
     #[arg(long, value_name = "URL", conflicts_with_all = [
         "policy", "workers", "threads_per_worker", "max_batch_size", "precision",
-        "profile", "goal", "max_tasks_to_submit", "isa",
+        "profile", "goal", "max_tasks_to_submit", "device", "isa",
     ])]
     pub(crate) url: Option<String>,
 
@@ -470,6 +476,11 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads_per_worker: Option<u16>,
 
+    /// The processors to measure: cpu; cuda, all NVIDIA GPUs; cuda:0,1, some of them; or auto, all GPUs if there are any and
+    /// the cores otherwise
+    #[arg(long, value_name = "DEVICE", default_value_t = Processors::Cpu)]
+    pub(crate) device: Processors,
+
     /// Instruction set, for bug reports: amx, avx512, avx2 or scalar [default: the best there is]
     #[arg(long)]
     pub(crate) isa: Option<Isa>,
@@ -529,6 +540,11 @@ pub(crate) struct MachineArgs {
     #[command(flatten)]
     pub(crate) executor: ExecutorArgs,
 
+    /// The processors that compute: cpu; cuda, all NVIDIA GPUs; cuda:0,1, some of them; or auto, all GPUs if there are any and
+    /// the cores otherwise. A GPU has one worker
+    #[arg(long, value_name = "DEVICE", default_value_t = Processors::Cpu)]
+    pub(crate) device: Processors,
+
     /// Instruction set, for bug reports: amx, avx512, avx2 or scalar [default: the best there is]
     #[arg(long)]
     pub(crate) isa: Option<Isa>,
@@ -544,6 +560,7 @@ impl Default for MachineArgs {
             goal: Goal::default(),
             max_tasks_to_submit: EngineBuilder::MAX_TASKS_TO_SUBMIT,
             isa: None,
+            device: Processors::default(),
             executor: ExecutorArgs::default(),
         }
     }

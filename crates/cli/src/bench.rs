@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -15,7 +14,6 @@ use batchmaker_bench::{
     AnswerTime, Contender, InProcess, KernelRate, KernelTime, Load, Measured, OverHttp, Progress,
     Report, Service, Trace, compare, latency_against_throughput, peak, table, time_cdf,
 };
-use batchmaker_device::Device;
 use batchmaker_server::offline;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -129,11 +127,10 @@ struct Kernels {
 impl Kernels {
     fn rate(&self) -> anyhow::Result<KernelRate> {
         let (device, cell_types) = (self.machine.device()?, self.registry.cell_types());
-        self.profiles.plan(&self.registry, &device)?;
+        self.profiles.plan(&self.registry, &*device)?;
         for (id, cell) in (0..).zip(cell_types) {
             device.materialize(CellTypeId(id), cell)?;
         }
-        let device: Arc<dyn Device> = Arc::new(device);
         Ok(KernelRate::measure(&device, cell_types)?)
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use batchmaker::{
@@ -24,7 +25,7 @@ pub(crate) struct Calibration {
     subjects: Vec<Subject>,
     threads: usize,
     /// The device to measure on, which is dropped when calibration ends.
-    device: Box<dyn Device>,
+    device: Arc<dyn Device>,
     goal: Goal,
     registry: CellRegistry,
     /// Whether the batch limit of a cell type was given, by cell type.
@@ -83,7 +84,7 @@ impl Calibration {
                 .filter_map(subject)
                 .collect(),
             threads: machine.threads_per_worker,
-            device: Box::new(machine.device()?),
+            device: machine.device()?,
             goal,
             registry: registry.clone(),
             is_limit_given,

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use batchmaker::{
-    CellExecutor, CellType, Executor, Loaded, Model, ModelCell, Policy, Precision, Profiles,
+    CellExecutor, CellType, Executor, Gpus, Loaded, Model, ModelCell, Policy, Precision, Profiles,
     StageStarts, StagingOptions, TensorInfo,
 };
+use batchmaker_device::{Device, Materialized, Runner};
 use batchmaker_profile::{ModelStages, Piece, preferred_size};
 use batchmaker_server::log;
 use serde_json::{Value, json};
@@ -17,15 +18,20 @@ use crate::start::prepare_plainly;
 /// Prints what there is to know of the models.
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let paths = std::slice::from_ref(&args.model);
-    let prepared =
-        prepare_plainly(paths, &MachineArgs::default(), &args.cells, StageStarts::default())?;
+    let machine_args = MachineArgs { device: args.device.clone(), ..MachineArgs::default() };
+    let prepared = prepare_plainly(paths, &machine_args, &args.cells, StageStarts::default())?;
     let executor = prepared.machine.executor(executor(&args.executor)?);
     let files = prepared.loaded.profile_files.iter().flatten().map(|file| file.path.as_path());
-    let profiles = Profiles::read(None, files, &prepared.machine.device()?)?;
+    let device = prepared.machine.device()?;
+    let profiles = Profiles::read(None, files, &*device)?;
+    let gpus = prepared.machine.gpus.map(|gpus| (gpus, device));
     profiles.notes().iter().for_each(|note| log(&format!("note: {note}")));
     let loaded = prepared.loaded;
     for (model, file) in loaded.models.iter().zip(&loaded.profile_files) {
-        let executors = executors(model, &loaded, &executor)?;
+        let executors = match &gpus {
+            None => executors(model, &loaded, &executor)?,
+            Some((gpus, device)) => on_gpus(model, &loaded, *gpus, &**device),
+        };
         let stages = stages(profiles.stages_of(&model.name, file.as_ref()));
         let options = profiles.staging_options(StagingOptions::default(), model, file.as_ref());
         let policy = options.map(|options| Policy::Staged(options).to_string());
@@ -91,17 +97,44 @@ fn cells<'a>(
     model.cells.iter().map(|cell| (cell, loaded.registry.get(cell.cell_type)))
 }
 
+/// What runs a cell, where there is a choice.
+enum RunBy {
+    Executor(CellExecutor),
+    /// On GPUs: in words.
+    Gpus(String),
+}
+
 /// The executor of each cell of a model, where another executor than our own is wanted and the cell is a program.
 fn executors(
     model: &Model,
     loaded: &Loaded,
     executor: &Executor,
-) -> anyhow::Result<Vec<Option<CellExecutor>>> {
+) -> anyhow::Result<Vec<Option<RunBy>>> {
     let of_cell = |(_, cell_type): (&ModelCell, &CellType)| match executor {
         Executor::Own => Ok(None),
-        Executor::OnnxRuntime(_) => executor.of_cell(&cell_type.cell),
+        Executor::OnnxRuntime(_) => {
+            executor.of_cell(&cell_type.cell).map(|of| of.map(RunBy::Executor))
+        }
     };
     Ok(cells(model, loaded).map(of_cell).collect::<Result<_, _>>()?)
+}
+
+/// What runs each cell of a model on GPUs, or why they do not take it.
+fn on_gpus(model: &Model, loaded: &Loaded, gpus: Gpus, device: &dyn Device) -> Vec<Option<RunBy>> {
+    let of_cell = |(cell, cell_type): (&ModelCell, &CellType)| {
+        let run_by = match device.materialize(cell.cell_type, cell_type) {
+            Ok(Materialized { runner: Runner::Device, .. }) => format!("run by {gpus}"),
+            Ok(Materialized { runner: Runner::Executor, .. }) => {
+                "run by the host's executor".to_owned()
+            }
+            Ok(Materialized { runner: Runner::Both, .. }) => {
+                format!("run by {gpus} and the host's executor")
+            }
+            Err(error) => format!("not run by {gpus} ({error})"),
+        };
+        Some(RunBy::Gpus(run_by))
+    };
+    cells(model, loaded).map(of_cell).collect()
 }
 
 /// A model's inputs, and whether a request may leave each out.
@@ -113,7 +146,7 @@ fn how(cell: &ModelCell) -> &'static str {
     if cell.fused { "fused" } else { "general" }
 }
 
-fn as_text(model: &Model, loaded: &Loaded, executors: &[Option<CellExecutor>]) -> String {
+fn as_text(model: &Model, loaded: &Loaded, executors: &[Option<RunBy>]) -> String {
     let mut text = format!("{}, version {}\n", model.name, model.version);
     for (TensorInfo { name, element, shape }, optional) in inputs(model) {
         let mark = if optional { ", optional" } else { "" };
@@ -150,8 +183,12 @@ fn as_text(model: &Model, loaded: &Loaded, executors: &[Option<CellExecutor>]) -
     text
 }
 
-/// Describes how a program is run.
-fn run_by(of_cell: &CellExecutor) -> String {
+/// Describes how a cell is run.
+fn run_by(of_cell: &RunBy) -> String {
+    let of_cell = match of_cell {
+        RunBy::Gpus(how) => return format!("{how}, "),
+        RunBy::Executor(of_cell) => of_cell,
+    };
     let how = match (&of_cell.executor, &of_cell.refusal) {
         (Executor::OnnxRuntime(runtime), _) if runtime.is_alone() => {
             format!("{runtime} row by row")
@@ -175,19 +212,23 @@ fn human_bytes(bytes: usize) -> String {
     }
 }
 
-fn as_json(model: &Model, loaded: &Loaded, executors: &[Option<CellExecutor>]) -> Value {
+fn as_json(model: &Model, loaded: &Loaded, executors: &[Option<RunBy>]) -> Value {
     let tensor = |TensorInfo { name, element, shape }: &TensorInfo| json!({ "name": name, "datatype": element.to_string(), "shape": shape });
     let input = |(info, optional): (&TensorInfo, bool)| {
         let mut described = tensor(info);
         described["optional"] = optional.into();
         described
     };
-    let cell = |((cell, cell_type), executor): ((&ModelCell, &CellType), &Option<CellExecutor>)| {
+    let cell = |((cell, cell_type), executor): ((&ModelCell, &CellType), &Option<RunBy>)| {
+        let executor = executor.as_ref().map(|of| match of {
+            RunBy::Executor(of) => of.executor.to_string(),
+            RunBy::Gpus(how) => how.clone(),
+        });
         json!({
             "name": cell.name,
             "type": cell_type.identity.to_string(),
             "how": how(cell),
-            "executor": executor.as_ref().map(|of| of.executor.to_string()),
+            "executor": executor,
             "why": cell.description,
             "priority": cell.priority,
             "precision": cell_type.cell.precision.to_string(),

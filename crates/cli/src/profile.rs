@@ -27,6 +27,7 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     let machine_args = MachineArgs {
         threads_per_worker: args.threads_per_worker,
         isa: args.isa,
+        device: args.device.clone(),
         ..MachineArgs::default()
     };
     let subject = Subject { args, machine_args };
@@ -70,11 +71,11 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     // Under load, no other worker has a core to lend.
     let worker = Machine { workers: 1, ..machine };
     let alone = worker.device_within(usize::MAX, executor(&args.executor)?)?;
-    let slicer = Slicer { subject: &subject, device: &alone, steps: args.steps };
+    let slicer = Slicer { subject: &subject, device: &*alone, steps: args.steps };
     if args.stages.is_some_and(|count| count > 1) {
         slicer.check()?;
     }
-    let measured = Measured { device: &device, threads: machine.threads_per_worker };
+    let measured = Measured { device: &*device, threads: machine.threads_per_worker };
     let mut of_model = measured.cells(&cells, args.steps, asked, tell, &mut || true)?;
     let differs_by = |precisions: &BTreeMap<String, Precision>, expected: &[Vec<Tensor>]| {
         Ok::<_, anyhow::Error>(compare(expected, &subject.replies(precisions)?))
@@ -110,14 +111,14 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         found => found?,
     };
     bar.finish_and_clear();
-    print!("{}", profile_table(&of_model, &device, args.goal));
+    print!("{}", profile_table(&of_model, &*device, args.goal));
     if let Some(stages) = &of_model.stages {
         print!("{}", stages.table());
     }
     if let Some(difference) = together {
         println!("in these precisions together: {difference}");
     }
-    Profile::keep(&output, &device, &model_name, of_model.clone())?;
+    Profile::keep(&output, &*device, &model_name, of_model.clone())?;
     let found = profile_beside(&args.model) == output && args.model.exists();
     println!(
         "kept in {}{}",
@@ -125,7 +126,7 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         if found { "" } else { "; serve, run and bench take it with --profile" }
     );
     if let Some(path) = &args.plot {
-        plot(path, &model_name, &device, &cells, &of_model)?;
+        plot(path, &model_name, &*device, &cells, &of_model)?;
         if let Some(stages) = &of_model.stages {
             plot_stages(&figure_of(path, "stages"), &model_name, stages)?;
         }
@@ -136,7 +137,7 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
             let precision = of_model.cells.get(name).map_or(Precision::F32, CellProfile::precision);
             (name.clone(), in_precision(cell, precision))
         };
-        print_operators(&device, &cells.iter().map(chosen).collect(), batch)?;
+        print_operators(&*device, &cells.iter().map(chosen).collect(), batch)?;
     }
     Ok(())
 }

@@ -66,7 +66,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         let mut stdout = std::io::stdout();
         let _ = writeln!(
             stdout,
-            "ready http://{}{}, models: {}, {} worker{} of {} thread{}, {}",
+            "ready http://{}{}, models: {}, {} worker{} of {} thread{}, {}{}",
             addresses.http,
             metrics.unwrap_or_default(),
             names.join(" "),
@@ -75,6 +75,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
             machine.threads_per_worker,
             if machine.threads_per_worker == 1 { "" } else { "s" },
             machine.isa,
+            machine.gpus.map(|gpus| format!(", {gpus}")).unwrap_or_default(),
         );
         let _ = stdout.flush();
         if let Some(calibration) = calibration {

@@ -98,7 +98,9 @@ fn bounded(mut builder: EngineBuilder, limits: Limits) -> EngineBuilder {
 }
 
 fn builder(args: &MachineArgs) -> EngineBuilder {
-    let mut builder = Engine::builder().max_tasks_to_submit(args.max_tasks_to_submit);
+    let mut builder = Engine::builder()
+        .max_tasks_to_submit(args.max_tasks_to_submit)
+        .processors(args.device.clone());
     if let Some(workers) = args.workers {
         builder = builder.workers(workers);
     }

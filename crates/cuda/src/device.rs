@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use batchmaker_device::{
     BatchSize, Bell, Capabilities, CellTable, CellTimer, Device, DeviceError, Effort,
-    ExecutionPlan, Materialized, Measurement, RequestTable, TaskQueue, working_bytes,
+    ExecutionPlan, Materialized, Measurement, RequestTable, TaskQueue, Usage, working_bytes,
 };
 use batchmaker_executor::{BATCH_BYTES_MAX, ExecutorThreads};
 use batchmaker_graph::{
@@ -52,8 +52,8 @@ impl CudaDevice {
         };
         let workers: Vec<Arc<Worker>> = gpus.map(worker).collect::<Result<_, _>>()?;
         let free = |worker: &Arc<Worker>| {
-            let free = worker.gpu().free_bytes();
-            free.map_err(|error| DeviceError::Resources(error.to_string()))
+            let memory = worker.gpu().memory();
+            memory.map(|(free, _)| free).map_err(|error| DeviceError::Resources(error.to_string()))
         };
         let free: Vec<usize> = workers.iter().map(free).collect::<Result<_, _>>()?;
         let half = free.into_iter().min().unwrap_or(0) / 2;
@@ -162,6 +162,10 @@ impl Device for CudaDevice {
         // A chain of it may still be on a roster, which runs no step of it.
         memory.free();
         *lock(&self.state.bytes) -= memory.graph.bytes();
+    }
+
+    fn usage(&self) -> Vec<Usage> {
+        self.state.workers.iter().map(|worker| worker.usage()).collect()
     }
 
     fn measure(&self, cell: &CellType, batch: BatchSize) -> Result<Measurement, DeviceError> {

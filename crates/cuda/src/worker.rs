@@ -1,9 +1,11 @@
 //! A worker as all see it: a GPU with its memory, and whether it is lost.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use batchmaker_device::DeviceError;
+use batchmaker_device::{DeviceError, Usage};
 use batchmaker_graph::CellTypeId;
 
 use crate::gpu::{Gpu, GpuError, Images, Pool, Stream};
@@ -18,6 +20,10 @@ pub(crate) struct Worker {
     pub(crate) pool: Arc<Pool>,
     slots: Mutex<HashMap<CellTypeId, Arc<Mutex<Slots>>>>,
     lost: Mutex<Option<Arc<str>>>,
+    /// Nanoseconds in which work was in flight.
+    pub(crate) busy_ns: AtomicU64,
+    /// States that came from other GPUs.
+    pub(crate) states_moved: AtomicU64,
 }
 
 impl Worker {
@@ -37,6 +43,8 @@ impl Worker {
             stream,
             slots: Mutex::default(),
             lost: Mutex::default(),
+            busy_ns: AtomicU64::default(),
+            states_moved: AtomicU64::default(),
         })
     }
 
@@ -53,6 +61,22 @@ impl Worker {
     /// Frees the slots of a cell type.
     pub(crate) fn forget_slots(&self, cell_type: CellTypeId) {
         lock(&self.slots).remove(&cell_type);
+    }
+
+    /// What its GPU has done.
+    pub(crate) fn usage(&self) -> Usage {
+        let load = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let (free, all) = self.gpu().memory().unwrap_or_default();
+        let copied = self.stream.copied();
+        Usage {
+            memory_bytes: (all - free) as u64,
+            memory_bytes_max: all as u64,
+            busy: Duration::from_nanos(load(&self.busy_ns)),
+            copied_in: load(&copied.r#in),
+            copied_out: load(&copied.out),
+            copied_between: load(&copied.between),
+            states_moved: load(&self.states_moved),
+        }
     }
 
     /// The worker is lost: its GPU does nothing any more.

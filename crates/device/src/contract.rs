@@ -12,6 +12,7 @@ use batchmaker_graph::{
 
 use crate::bell::Bell;
 use crate::plan::{BatchSize, ExecutionPlan, Measurement, OperatorMeasurement, Roofs};
+use crate::usage::Usage;
 
 /// Why a device cannot do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -207,6 +208,11 @@ pub trait Device: Send + Sync {
     /// Frees the values of a request of which no task and no read is in flight and, if it is no chunk of a session,
     /// the slots of its chains. Its id may be used again from then on.
     fn retire(&self, request: RequestId);
+
+    /// Returns the use of each worker's processor and memory; nothing where workers compute on the host's cores.
+    fn usage(&self) -> Vec<Usage> {
+        Vec::new()
+    }
 
     /// Measures a batch of a cell: one step, of a chain. The device finds
     /// the fastest way that it has of running it. The cell need not be materialised. Times are those

@@ -11,6 +11,7 @@
 //! | `chain.rs` | a chain in a batch from step to step, and the roster: for devices to use |
 //! | `lone_worker.rs` | one worker driven by hand, for measurements and tests |
 //! | `cell_timer.rs` | the time of batches of a cell on that worker |
+//! | `usage.rs` | the use of a worker's own processor and memory |
 //! | `plan.rs` | the results of measuring a cell |
 //! | `request_table.rs`, `cell_table.rs` | the requests in flight, and the cell types that a device has: for devices to use |
 //! | `working_bytes.rs` | the bytes that nodes take while they run: for devices to use |
@@ -29,6 +30,7 @@ mod lone_worker;
 mod plan;
 pub mod reference;
 mod request_table;
+mod usage;
 mod working_bytes;
 
 pub use bell::Bell;
@@ -42,4 +44,5 @@ pub use contract::{
 pub use lone_worker::LoneWorker;
 pub use plan::{BatchSize, ExecutionPlan, Measurement, OperatorMeasurement, Roofs};
 pub use request_table::RequestTable;
+pub use usage::Usage;
 pub use working_bytes::working_bytes;

@@ -178,6 +178,7 @@ impl Engine {
             memory_bytes_max: self.shared.memory.bytes_max(),
             workers: self.shared.inbox.waiting.workers(),
             workers_up: self.shared.workers_up() as usize,
+            devices: self.shared.device.usage(),
             sessions: self.shared.sessions.statistics(),
             cells,
             worker_ns_of_models,

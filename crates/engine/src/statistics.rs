@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use batchmaker_device::Usage;
+
 /// Counts of one cell type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CellStatistics {
@@ -56,6 +58,8 @@ pub struct Statistics {
     pub workers: usize,
     /// Workers whose part of the device is not lost.
     pub workers_up: usize,
+    /// The use of each worker's processor and memory, where workers have their own.
+    pub devices: Vec<Usage>,
     /// Per cell type.
     pub cells: Vec<CellStatistics>,
     /// The time that workers spent on tasks of each model, in nanoseconds, by the model's name; empty where models have

@@ -64,7 +64,12 @@ impl Gpu {
         let image = images.of(architecture).map_err(|reason| {
             DeviceError::Resources(format!("GPU {number} ({name}, sm_{architecture}): {reason}"))
         })?;
-        let loaded = load(&image).map_err(refused)?;
+        let loaded = load(&image).map_err(|error| {
+            let of = driver_version();
+            DeviceError::Resources(format!(
+                "GPU {number} ({name}, sm_{architecture}): its driver, {of}, does not take the kernels: {error}"
+            ))
+        })?;
         let description =
             format!("{name}, sm_{architecture}, {processors} multiprocessors").replace('"', "");
         Ok(Self { context, module: loaded.0, kernels: loaded.1, description })
@@ -92,10 +97,10 @@ impl Gpu {
         self.kernels[name]
     }
 
-    /// Bytes of its memory that nobody uses.
-    pub(crate) fn free_bytes(&self) -> Result<usize, GpuError> {
+    /// Bytes of its memory that nobody uses, and all of them.
+    pub(crate) fn memory(&self) -> Result<(usize, usize), GpuError> {
         self.bind()?;
-        Ok(result::mem_get_info()?.0)
+        Ok(result::mem_get_info()?)
     }
 }
 
@@ -105,6 +110,16 @@ impl Drop for Gpu {
             // SAFETY: no kernel of it runs: streams wait for their work when they are dropped. An error is that of a GPU that is lost.
             let _ = unsafe { result::module::unload(self.module) };
         }
+    }
+}
+
+/// The version of CUDA that the driver has.
+fn driver_version() -> String {
+    let mut version = 0;
+    // SAFETY: the driver writes a number.
+    match unsafe { sys::cuDriverGetVersion(&mut version) }.result() {
+        Ok(()) => format!("of CUDA {}.{}", version / 1000, version % 1000 / 10),
+        Err(_) => "of no known version of CUDA".to_owned(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
 use cudarc::driver::{result, sys};
@@ -15,6 +16,18 @@ use super::pinned::Pinned;
 pub(crate) struct Stream {
     gpu: Arc<Gpu>,
     raw: sys::CUstream,
+    copied: Copied,
+}
+
+/// Bytes that a stream has copied, or will.
+#[derive(Default)]
+pub(crate) struct Copied {
+    /// From the host.
+    pub(crate) r#in: AtomicU64,
+    /// To the host.
+    pub(crate) out: AtomicU64,
+    /// From other GPUs.
+    pub(crate) between: AtomicU64,
 }
 
 // SAFETY: the driver's handles may be used by any thread.
@@ -26,7 +39,12 @@ impl Stream {
     pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Self, GpuError> {
         gpu.bind()?;
         let raw = result::stream::create(result::stream::StreamKind::NonBlocking)?;
-        Ok(Self { gpu: gpu.clone(), raw })
+        Ok(Self { gpu: gpu.clone(), raw, copied: Copied::default() })
+    }
+
+    /// What it has copied.
+    pub(crate) fn copied(&self) -> &Copied {
+        &self.copied
     }
 
     pub(crate) fn gpu(&self) -> &Arc<Gpu> {
@@ -45,6 +63,7 @@ impl Stream {
         bytes: usize,
     ) -> Result<(), GpuError> {
         self.gpu.bind()?;
+        self.copied.r#in.fetch_add(bytes as u64, Ordering::Relaxed);
         let from = from.address(offset, bytes);
         // SAFETY: the bytes are within the memory, which its owner keeps until the copy is over.
         let copied = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, self.raw) };
@@ -59,6 +78,7 @@ impl Stream {
         bytes: usize,
     ) -> Result<(), GpuError> {
         self.gpu.bind()?;
+        self.copied.out.fetch_add(bytes as u64, Ordering::Relaxed);
         let to = to.address(offset, bytes);
         // SAFETY: the bytes are within the memory, which its owner keeps until the copy is over.
         let copied = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, self.raw) };
@@ -81,6 +101,7 @@ impl Stream {
         bytes: usize,
     ) -> Result<(), GpuError> {
         self.gpu.bind()?;
+        self.copied.between.fetch_add(bytes as u64, Ordering::Relaxed);
         let (own, other) = (self.gpu.context(), other.context());
         // SAFETY: the memory is that of the GPUs.
         Ok(unsafe { result::memcpy_peer_async(own, to, other, from, bytes, self.raw) }?)

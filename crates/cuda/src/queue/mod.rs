@@ -33,6 +33,8 @@ mod watcher;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use batchmaker_device::{Bell, Completion, DeviceError, Read, StatePlace, TaskDone, TaskQueue};
 use batchmaker_executor::ExecutorThreads;
@@ -56,6 +58,8 @@ pub(crate) struct CudaQueue {
     bell: Arc<Bell>,
     /// Work in flight, in its order.
     pending: VecDeque<Pending>,
+    /// Since when there is work in flight, or when it was counted last.
+    busy_since: Option<Instant>,
     /// What is to be reported.
     reported: Vec<Completion>,
     /// Whether the loss of the worker was reported.
@@ -96,6 +100,7 @@ impl CudaQueue {
             rosters: Rosters::default(),
             bell,
             pending: VecDeque::new(),
+            busy_since: None,
             reported: Vec::new(),
             knows_of_loss: false,
         })
@@ -154,8 +159,18 @@ impl CudaQueue {
         Ok(())
     }
 
+    /// Counts the time in which there was work in flight.
+    fn note_busy(&mut self) {
+        let now = (!self.pending.is_empty()).then(Instant::now);
+        if let Some(since) = std::mem::replace(&mut self.busy_since, now) {
+            let busy = since.elapsed().as_nanos() as u64;
+            self.submitter.worker.busy_ns.fetch_add(busy, Ordering::Relaxed);
+        }
+    }
+
     /// Has the watcher ring when all work so far is done.
-    fn watch(&self) -> Result<(), GpuError> {
+    fn watch(&mut self) -> Result<(), GpuError> {
+        self.note_busy();
         self.watcher.watch(self.submitter.worker.stream.record()?);
         Ok(())
     }
@@ -230,6 +245,9 @@ impl TaskQueue for CudaQueue {
             return;
         }
         self.collect();
+        if !self.reported.is_empty() {
+            self.note_busy();
+        }
         completions.append(&mut self.reported);
         if let Some(reason) = self.submitter.worker.lost() {
             self.knows_of_loss = true;

@@ -1,5 +1,6 @@
 //! States in slots, brought to where a batch finds them.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use batchmaker_device::{Chain, Origin};
@@ -60,6 +61,7 @@ impl Submitter {
                 self.worker.stream.copy_from(&other, to, state, stepwise.half_bytes)?;
                 self.worker.stream.copy_from(&other, slots.ended_of(slot), ended, 4)?;
                 slots.set_half(slot, 0);
+                self.worker.states_moved.fetch_add(1, Ordering::Relaxed);
             }
             (_, None) => {}
         }

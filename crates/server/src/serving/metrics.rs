@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use batchmaker::Statistics;
+use batchmaker::device::Usage;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
@@ -31,9 +32,14 @@ const SESSIONS_MAX: &str = "batchmaker_sessions_max";
 const SESSIONS_BEGUN: &str = "batchmaker_sessions_begun_total";
 const SESSIONS_ENDED: &str = "batchmaker_sessions_ended_total";
 const WORKER_US: &str = "batchmaker_worker_microseconds_total";
+const DEVICE_MEMORY: &str = "batchmaker_device_memory_bytes";
+const DEVICE_MEMORY_MAX: &str = "batchmaker_device_memory_bytes_max";
+const DEVICE_BUSY_US: &str = "batchmaker_device_busy_microseconds_total";
+const DEVICE_COPIED: &str = "batchmaker_device_copied_bytes_total";
+const DEVICE_STATES_MOVED: &str = "batchmaker_device_states_moved_total";
 const BUILD_INFO: &str = "batchmaker_build_info";
 
-const COUNTERS: [(&str, &str); 9] = [
+const COUNTERS: [(&str, &str); 12] = [
     (REQUESTS, "Inference requests that ended, by model and outcome."),
     (RESPONSES, "Responses on the HTTP port, by status."),
     (BATCHES, "Batches of a cell type that were formed."),
@@ -41,16 +47,27 @@ const COUNTERS: [(&str, &str); 9] = [
     (PADDING, "Rows of padding in the batches of a cell type."),
     (WASTED, "Steps in the batches of a cell type of chains that had reached their end."),
     (WORKER_US, "Time of workers on tasks of a model, where several models share them."),
+    (DEVICE_BUSY_US, "Time in which a worker's GPU had work."),
+    (
+        DEVICE_COPIED,
+        "Bytes copied to a worker's GPU from the host (in) or from other GPUs (between), or to the host (out).",
+    ),
+    (
+        DEVICE_STATES_MOVED,
+        "States copied to a worker's GPU from others, of sequences that went on there.",
+    ),
     (SESSIONS_BEGUN, "Sessions that began."),
     (SESSIONS_ENDED, "Sessions that took no more chunks: by their client, idle, or broken."),
 ];
-const GAUGES: [(&str, &str); 11] = [
+const GAUGES: [(&str, &str); 13] = [
     (PERMITS_IN_USE, "Requests in flight."),
     (PERMITS, "The most requests that may be in flight."),
     (MEMORY, "Bytes that requests, replies, sessions and connections hold."),
     (MEMORY_MAX, "The most bytes that they may hold."),
     (WORKERS, "Workers that were started."),
     (WORKERS_UP, "Workers whose part of the device is not lost."),
+    (DEVICE_MEMORY, "Bytes of the memory of a worker's GPU that are taken, by whomever."),
+    (DEVICE_MEMORY_MAX, "All bytes of its memory."),
     (SLOTS_IN_USE, "State slots in use, by cell type."),
     (WAITING, "Subgraphs that wait with a ready cell, by cell type."),
     (SESSIONS, "Sessions that hold state."),
@@ -129,6 +146,9 @@ impl Metrics {
         self.gauge(MEMORY_MAX, vec![]).set(statistics.memory_bytes_max as f64);
         self.gauge(WORKERS, vec![]).set(statistics.workers as f64);
         self.gauge(WORKERS_UP, vec![]).set(statistics.workers_up as f64);
+        for (worker, usage) in statistics.devices.iter().enumerate() {
+            self.set_usage(&worker.to_string(), usage);
+        }
         for (index, cell) in statistics.cells.iter().enumerate() {
             // Cells of two models may have one name.
             let labels = || vec![label("cell", &cell.name), label("cell_type", &index.to_string())];
@@ -155,6 +175,21 @@ impl Metrics {
             self.counter(SESSIONS_ENDED, vec![label("by", by)]).absolute(count);
         }
         self.handle.render()
+    }
+
+    /// The use of a worker's own processor and memory.
+    fn set_usage(&self, worker: &str, usage: &Usage) {
+        let labels = || vec![label("worker", worker)];
+        self.gauge(DEVICE_MEMORY, labels()).set(usage.memory_bytes as f64);
+        self.gauge(DEVICE_MEMORY_MAX, labels()).set(usage.memory_bytes_max as f64);
+        self.counter(DEVICE_BUSY_US, labels()).absolute(usage.busy.as_micros() as u64);
+        let copied =
+            [("in", usage.copied_in), ("out", usage.copied_out), ("between", usage.copied_between)];
+        for (direction, bytes) in copied {
+            let labels = vec![label("worker", worker), label("direction", direction)];
+            self.counter(DEVICE_COPIED, labels).absolute(bytes);
+        }
+        self.counter(DEVICE_STATES_MOVED, labels()).absolute(usage.states_moved);
     }
 
     fn counter(&self, name: &'static str, labels: Vec<Label>) -> Counter {

@@ -1,0 +1,127 @@
+//! Which processors compute: the cores of this machine, or GPUs.
+
+use std::fmt;
+use std::str::FromStr;
+
+use batchmaker_cuda::CudaDevice;
+use batchmaker_device::DeviceError;
+
+/// The processors that are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Processors {
+    /// The cores.
+    #[default]
+    Cpu,
+    /// All NVIDIA GPUs if there are any, the cores otherwise.
+    Auto,
+    /// NVIDIA GPUs, by their numbers; all, where there are none.
+    Cuda(Vec<usize>),
+}
+
+/// GPUs, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gpus(u64);
+
+impl Gpus {
+    /// The most GPUs of an engine.
+    const MAX: usize = 64;
+
+    /// Their numbers.
+    pub fn numbers(self) -> impl Iterator<Item = usize> {
+        (0..Self::MAX).filter(move |&number| self.0 >> number & 1 == 1)
+    }
+
+    /// How many there are.
+    pub fn count(self) -> u16 {
+        self.0.count_ones() as u16
+    }
+}
+
+impl fmt::Display for Gpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.numbers().map(|number| number.to_string()).collect();
+        write!(f, "GPU{} {}", if numbers.len() == 1 { "" } else { "s" }, numbers.join(", "))
+    }
+}
+
+impl Processors {
+    /// The GPUs of this machine that are wanted; none for the cores.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`] where GPUs are wanted that are not there.
+    pub fn gpus(&self) -> Result<Option<Gpus>, DeviceError> {
+        let of = |numbers: &mut dyn Iterator<Item = usize>| {
+            Gpus(numbers.fold(0, |gpus, number| gpus | 1 << number))
+        };
+        let all = |there: usize| of(&mut (0..there.min(Gpus::MAX)));
+        match self {
+            Self::Cpu => Ok(None),
+            Self::Auto => Ok(CudaDevice::gpus().ok().filter(|&there| there > 0).map(all)),
+            Self::Cuda(wanted) => {
+                let there = CudaDevice::gpus()?;
+                let missing = wanted.iter().find(|&&number| number >= there);
+                if let Some(number) = missing {
+                    let reason = format!("there is no GPU {number}: the machine has {there}");
+                    return Err(DeviceError::Resources(reason));
+                }
+                match wanted.as_slice() {
+                    [] if there == 0 => Err(DeviceError::Resources("there is no GPU".to_owned())),
+                    [] => Ok(Some(all(there))),
+                    wanted => Ok(Some(of(&mut wanted.iter().copied()))),
+                }
+            }
+        }
+    }
+}
+
+impl FromStr for Processors {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        const EXPECTED: &str = "expected cpu, cuda, cuda:0,1 (numbers of GPUs below 64) or auto";
+        match text.split_once(':') {
+            None if text == "cpu" => Ok(Self::Cpu),
+            None if text == "auto" => Ok(Self::Auto),
+            None if text == "cuda" => Ok(Self::Cuda(Vec::new())),
+            Some(("cuda", numbers)) => {
+                let number = |text: &str| text.parse().ok().filter(|&number| number < Gpus::MAX);
+                let numbers: Option<Vec<usize>> = numbers.split(',').map(number).collect();
+                numbers.map(Self::Cuda).ok_or(EXPECTED)
+            }
+            _ => Err(EXPECTED),
+        }
+    }
+}
+
+impl fmt::Display for Processors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Auto => f.write_str("auto"),
+            Self::Cuda(numbers) if numbers.is_empty() => f.write_str("cuda"),
+            Self::Cuda(numbers) => {
+                let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
+                write!(f, "cuda:{}", numbers.join(","))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_named() {
+        for text in ["cpu", "auto", "cuda", "cuda:0", "cuda:3,1"] {
+            let processors: Processors = text.parse().unwrap();
+            assert_eq!(processors.to_string(), text);
+        }
+        for text in ["gpu", "cuda:", "cuda:x", "cuda:64", "cpu:0"] {
+            assert!(text.parse::<Processors>().is_err(), "{text}");
+        }
+        assert_eq!(Processors::Cpu.gpus(), Ok(None));
+        assert_eq!(Gpus(0b1001).numbers().collect::<Vec<_>>(), [0, 3]);
+        assert_eq!([Gpus(1), Gpus(5)].map(|of| of.to_string()), ["GPU 0", "GPUs 0, 2"]);
+    }
+}
