@@ -13,6 +13,8 @@ pub struct CudaConfig {
     pub images: Images,
     /// Bytes of a GPU's memory that are taken from the driver at a time; 0: each allocation by itself, for tools that watch accesses.
     pub block_bytes: usize,
+    /// Whether memory is filled with what is no number before it is used, so that a kernel that reads what nothing wrote is noticed.
+    pub fills_memory: bool,
     /// The most bytes that the values of all requests may hold; none: half of the memory that is free at the start.
     pub bytes_max: Option<usize>,
     /// Threads of each worker for programs, which the host runs.
@@ -27,6 +29,7 @@ impl Default for CudaConfig {
             gpus: vec![0],
             images: Images::default(),
             block_bytes: 64 << 20,
+            fills_memory: false,
             bytes_max: None,
             program_threads: 1,
             poll_for: Duration::from_micros(500),

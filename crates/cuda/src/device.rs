@@ -8,10 +8,11 @@ use batchmaker_device::{
 };
 use batchmaker_executor::{BATCH_BYTES_MAX, ExecutorThreads};
 use batchmaker_graph::{
-    CellGraph, CellIdentity, CellType, CellTypeId, RequestId, StatePlacement, Tensor, WorkerId,
+    CellGraph, CellIdentity, CellType, CellTypeId, Precision, RequestId, StatePlacement, Tensor,
+    WorkerId,
 };
 
-use crate::cells::{CudaCell, CudaCellBody};
+use crate::cells::{CellError, CudaCell, CudaCellBody};
 use crate::config::CudaConfig;
 use crate::gpu;
 use crate::lock::lock;
@@ -32,6 +33,9 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
+    /// The precisions of cells that kernels compute.
+    pub const PRECISIONS: [Precision; 1] = [Precision::F32];
+
     /// The number of GPUs of this machine.
     ///
     /// # Errors
@@ -47,9 +51,7 @@ impl CudaDevice {
     pub fn new(config: CudaConfig) -> Result<Self, DeviceError> {
         assert!((1..=64).contains(&config.gpus.len()), "between 1 and 64 GPUs");
         let gpus = config.gpus.iter().enumerate();
-        let worker = |(number, &gpu)| {
-            Worker::new(number, gpu, &config.images, config.block_bytes).map(Arc::new)
-        };
+        let worker = |(number, &gpu)| Worker::new(number, gpu, &config).map(Arc::new);
         let workers: Vec<Arc<Worker>> = gpus.map(worker).collect::<Result<_, _>>()?;
         let free = |worker: &Arc<Worker>| {
             let memory = worker.gpu().memory();
@@ -101,7 +103,12 @@ impl Device for CudaDevice {
             return Ok(materialized(&known));
         }
         let new = CudaCell::new(&cell.cell, &self.state.workers);
-        let new = new.map_err(|error| Self::refused(cell, error))?;
+        let new = new.map_err(|error| match error {
+            CellError::Gpu(error) => {
+                DeviceError::Resources(format!("the weights of cell {}: {error}", cell.name))
+            }
+            error => Self::refused(cell, error),
+        })?;
         let materialized = materialized(&new);
         self.state.cells.insert(id, cell, new);
         Ok(materialized)

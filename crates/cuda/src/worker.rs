@@ -8,7 +8,8 @@ use std::time::Duration;
 use batchmaker_device::{DeviceError, Usage};
 use batchmaker_graph::CellTypeId;
 
-use crate::gpu::{Gpu, GpuError, Images, Pool, Stream};
+use crate::config::CudaConfig;
+use crate::gpu::{Gpu, GpuError, Pool, Stream};
 use crate::lock::lock;
 use crate::memory::Slots;
 
@@ -28,18 +29,13 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// The worker of that number, on a GPU.
-    pub(crate) fn new(
-        number: usize,
-        gpu: usize,
-        images: &Images,
-        block_bytes: usize,
-    ) -> Result<Self, DeviceError> {
+    pub(crate) fn new(number: usize, gpu: usize, config: &CudaConfig) -> Result<Self, DeviceError> {
         let refused = |error: GpuError| DeviceError::Resources(format!("GPU {gpu}: {error}"));
-        let gpu = Arc::new(Gpu::open(gpu, images)?);
+        let gpu = Arc::new(Gpu::open(gpu, &config.images)?);
         let stream = Arc::new(Stream::new(&gpu).map_err(refused)?);
         Ok(Self {
             number,
-            pool: Pool::new(stream.clone(), block_bytes),
+            pool: Pool::new(stream.clone(), config.block_bytes, config.fills_memory),
             stream,
             slots: Mutex::default(),
             lost: Mutex::default(),

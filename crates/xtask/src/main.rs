@@ -10,6 +10,7 @@ mod check;
 mod dvabatch;
 mod emulate;
 mod figures_file;
+mod gpu;
 mod operators;
 mod peers;
 mod server;
@@ -43,6 +44,9 @@ enum Automation {
     Dvabatch(dvabatch::Arguments),
     /// Checks what can be checked of CUDA without a GPU; takes g++ and Python, and installs NVIDIA's compiler
     Emulate,
+    /// Checks and measures the CUDA device on a GPU
+    #[command(after_help = gpu::EXAMPLES)]
+    Gpu(gpu::Arguments),
     /// Compares this tree with a commit before it: the bits of replies, and speed
     #[command(after_help = against::EXAMPLES)]
     Against(against::Arguments),
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         Automation::Sim(arguments) => sim::run(&arguments),
         Automation::Dvabatch(arguments) => dvabatch::run(&arguments),
         Automation::Emulate => emulate::run(),
+        Automation::Gpu(arguments) => gpu::run(&arguments),
         Automation::Against(arguments) => against::run(&arguments),
         Automation::Peers(arguments) => peers::run(&arguments),
         Automation::Operators(arguments) => operators::run(&arguments),

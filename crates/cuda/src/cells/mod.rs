@@ -10,5 +10,5 @@ mod constants;
 mod cuda_cell;
 mod operation;
 
-pub(crate) use cuda_cell::{CudaCell, CudaCellBody, Stepwise};
+pub(crate) use cuda_cell::{CellError, CudaCell, CudaCellBody, Stepwise};
 pub(crate) use operation::{Operation, OperationBody, Table};

@@ -28,5 +28,6 @@ fn describe(error: DriverError) -> String {
     let text = |text: Result<&CStr, DriverError>| {
         text.map_or_else(|_| "unknown".into(), |text| text.to_string_lossy().into_owned())
     };
-    format!("{} ({})", text(error.error_string()), text(error.error_name()))
+    let (sentence, name) = (text(error.error_string()), text(error.error_name()));
+    if sentence == name { name } else { format!("{sentence} ({name})") }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Pool {
     /// Bytes that it takes from the driver at a time; 0: each piece is an allocation of its own, so that a tool that watches accesses
     /// knows its bounds.
     block_bytes: usize,
+    /// Whether pieces are filled before they are given out.
+    fills: bool,
     state: Mutex<State>,
 }
 
@@ -40,12 +42,20 @@ pub(crate) struct Allocation {
 }
 
 impl Pool {
-    pub(crate) fn new(stream: Arc<Stream>, block_bytes: usize) -> Arc<Self> {
-        Arc::new(Self { stream, block_bytes, state: Mutex::default() })
+    pub(crate) fn new(stream: Arc<Stream>, block_bytes: usize, fills: bool) -> Arc<Self> {
+        Arc::new(Self { stream, block_bytes, fills, state: Mutex::default() })
     }
 
     /// Bytes with any contents.
     pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> Result<Allocation, GpuError> {
+        let allocation = self.find(bytes)?;
+        if self.fills {
+            self.stream.fill(allocation.at(), allocation.bytes(), 0xff)?;
+        }
+        Ok(allocation)
+    }
+
+    fn find(self: &Arc<Self>, bytes: usize) -> Result<Allocation, GpuError> {
         let bytes = bytes.max(1);
         if self.block_bytes == 0 {
             let at = self.take_from_driver(bytes)?;

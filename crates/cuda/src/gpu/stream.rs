@@ -109,12 +109,17 @@ impl Stream {
 
     /// Writes zeros.
     pub(crate) fn clear(&self, at: u64, bytes: usize) -> Result<(), GpuError> {
+        self.fill(at, bytes, 0)
+    }
+
+    /// Writes the same byte everywhere.
+    pub(crate) fn fill(&self, at: u64, bytes: usize, with: u8) -> Result<(), GpuError> {
         if bytes == 0 {
             return Ok(());
         }
         self.gpu.bind()?;
         // SAFETY: the memory is the GPU's.
-        Ok(unsafe { result::memset_d8_async(at, 0, bytes, self.raw) }?)
+        Ok(unsafe { result::memset_d8_async(at, with, bytes, self.raw) }?)
     }
 
     /// Launches a kernel on a grid of blocks of threads.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use batchmaker_cpu::{CpuConfig, CpuDevice};
-use batchmaker_cuda::CudaDevice;
+use batchmaker_cuda::{CudaConfig, CudaDevice};
 use batchmaker_device::Device;
 use batchmaker_engine::{
     Engine, EngineConfig, EngineError, NamedTensor, Pending, Request, SessionChunk, SessionKey,
@@ -22,15 +22,17 @@ use crate::models::{KINDS, Kind, load_all};
 /// The largest difference from the CPU's replies, of numbers up to 1; of larger ones in proportion.
 const TOLERANCE: f32 = 1e-5;
 
-fn engine(device: impl Device + 'static, workers: usize) -> Engine {
+pub(crate) fn engine(device: impl Device + 'static, workers: usize) -> Engine {
     let (models, registry) = load_all();
     let config = EngineConfig { workers: workers as u16, ..EngineConfig::default() };
     let engine = Engine::start(models, &registry, Arc::new(device), &config);
     engine.expect("the device runs every cell")
 }
 
-fn cuda(gpus: usize) -> CudaDevice {
-    CudaDevice::new(config(gpus)).unwrap()
+/// A device whose memory is taken from the driver piece by piece, or, for odd seeds, in blocks.
+fn cuda(emulated: &Emulated, gpus: usize) -> CudaDevice {
+    let block_bytes = if emulated.seed() % 2 == 1 { 1 << 18 } else { 0 };
+    CudaDevice::new(CudaConfig { block_bytes, ..config(gpus) }).unwrap()
 }
 
 /// Numbers that follow from a seed.
@@ -72,9 +74,9 @@ struct Alone {
 }
 
 impl Alone {
-    fn new() -> Self {
+    fn new(emulated: &Emulated) -> Self {
         let cpu = CpuDevice::new(CpuConfig::default()).unwrap();
-        Self { engines: [engine(cuda(1), 1), engine(cpu, 1)], replies: Mutex::default() }
+        Self { engines: [engine(cuda(emulated, 1), 1), engine(cpu, 1)], replies: Mutex::default() }
     }
 
     /// The reply to a request that is alone on a GPU, which is close to that of the CPU.
@@ -181,11 +183,11 @@ fn talk(engine: &Engine, alone: &Alone, number: usize, chunks: &[usize], may_fai
 fn play(emulated: &'static Emulated, gpus: usize, loses: bool) {
     emulated.configure("devices", &gpus.to_string());
     emulated.configure("pause_us", "50");
-    let engine = engine(cuda(gpus), gpus);
+    let engine = engine(cuda(emulated, gpus), gpus);
     let random = &mut Random(emulated.seed() ^ 0x5bd1_e995);
     let asks: Vec<Ask> = (0..20).map(|_| Ask::draw(random)).collect();
     // On a GPU that is not lost: the first is.
-    let alone = Alone::new();
+    let alone = Alone::new(emulated);
     if loses {
         asks.iter().for_each(|&ask| _ = alone.reply(ask));
         (0..3).for_each(|salt| _ = alone.reply(Ask { kind: Kind::Stacked, length: 7, salt }));
@@ -215,8 +217,13 @@ fn play(emulated: &'static Emulated, gpus: usize, loses: bool) {
             }
         }
     });
-    println!("{streamed} steps streamed, {failed} requests failed with their GPU");
+    let devices = engine.statistics().devices;
+    let moved: u64 = devices.iter().map(|of| of.states_moved).sum();
+    println!(
+        "{streamed} steps streamed, {moved} states moved, {failed} requests failed with their GPU"
+    );
     assert!(streamed > 0, "no step is streamed");
+    assert!(gpus == 1 || loses || moved > 0, "no sequence moves to the other GPU");
     if loses {
         let up = engine.statistics().workers_up;
         assert!(up < gpus && failed < asks.len(), "{up} GPUs are up, {failed} requests failed");

@@ -4,5 +4,6 @@
 mod conformance;
 mod emulated;
 mod engine;
+mod errors;
 #[path = "../../../engine/tests/asynchronous/models.rs"]
 mod models;

@@ -1,0 +1,80 @@
+//! Errors of the driver: what they do to requests, and what is said.
+
+use batchmaker_cuda::{CudaConfig, CudaDevice};
+use batchmaker_engine::{EngineError, Request, Tensor, TensorData};
+use batchmaker_manager::Failure;
+
+use crate::emulated::{Emulated, config, in_process};
+use crate::engine::engine;
+use crate::models::Kind;
+
+/// A sequence of so many steps.
+fn request(steps: usize) -> Request {
+    let x = TensorData::F32(vec![0.25; 5 * steps]);
+    Request::new().input("x", Tensor::new(vec![1, steps, 5], x))
+}
+
+/// Requests that a GPU has no room for fail, and others are served.
+fn no_memory(emulated: &'static Emulated) {
+    emulated.configure("memory_bytes", "4500000");
+    let device = CudaDevice::new(CudaConfig { bytes_max: Some(1 << 30), ..config(1) }).unwrap();
+    let engine = engine(device, 1);
+    let reply = |steps| engine.submit(Kind::Stacked.model(), request(steps)).unwrap().wait();
+    let small = reply(3).unwrap().outputs;
+    match reply(65_000) {
+        Err(EngineError::Failed(Failure::Task(reason))) => {
+            assert!(reason.contains("no memory left"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(reply(3).unwrap().outputs, small);
+    engine.shutdown();
+    assert_eq!(emulated.reports(), [""; 0]);
+}
+
+/// A launch that fails is the end of the GPU: requests there fail, and later ones are refused.
+fn a_launch_fails(emulated: &'static Emulated) {
+    let engine = engine(CudaDevice::new(config(1)).unwrap(), 1);
+    let submit = |steps| engine.submit(Kind::Stacked.model(), request(steps));
+    submit(3).unwrap().wait().unwrap();
+    emulated.configure("fail_launch", "5");
+    match submit(20).unwrap().wait() {
+        Err(EngineError::Failed(Failure::WorkerLost(reason))) => {
+            assert!(reason.contains("CUDA_ERROR_LAUNCH_FAILED"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    while !engine.is_lost() {
+        std::thread::yield_now();
+    }
+    assert!(matches!(submit(3), Err(EngineError::DeviceLost(_))));
+    engine.shutdown();
+}
+
+/// What is missing is said.
+fn not_there(emulated: &'static Emulated) {
+    emulated.configure("devices", "2");
+    assert_eq!(CudaDevice::gpus(), Ok(2));
+    let refused = |config| CudaDevice::new(config).err().unwrap().to_string();
+    let of_five = refused(CudaConfig { gpus: vec![5], ..config(1) });
+    assert_eq!(of_five, "there is no GPU 5: the machine has 2");
+    let no_image = batchmaker_cuda::Images::of_ptx(75, "no image");
+    let of_image = refused(CudaConfig { images: no_image, ..config(1) });
+    assert!(of_image.contains("its driver, of CUDA"), "{of_image}");
+    assert!(of_image.contains("does not take the kernels"), "{of_image}");
+}
+
+#[test]
+fn no_memory_left() {
+    in_process("errors::no_memory_left", 2, no_memory);
+}
+
+#[test]
+fn launch_failure() {
+    in_process("errors::launch_failure", 2, a_launch_fails);
+}
+
+#[test]
+fn missing_gpus() {
+    in_process("errors::missing_gpus", 1, not_there);
+}

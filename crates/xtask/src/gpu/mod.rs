@@ -1,0 +1,105 @@
+//! `cargo xtask gpu`: what takes a GPU to check, in a few minutes, with a short table last.
+//!
+//! The program itself needs neither Rust nor the sources: it can be built elsewhere and brought to the machine with the GPU.
+
+mod sanitizer;
+mod suite;
+mod timings;
+
+use anyhow::{Context, bail};
+use batchmaker_cuda::{CudaConfig, CudaDevice};
+use batchmaker_device::Device;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  cargo xtask gpu                                      all, on the first GPU
+  cargo xtask gpu --only suite --cases chains/lstm     some cases of the conformance suite
+  target/release/batchmaker-xtask gpu --python ~/venv/bin/python
+                                                       where there is no Rust: with a PyTorch of one's own
+
+Parts:
+  preflight   the driver, the GPU, its memory, the compiled kernels
+  suite       the conformance suite: every kernel beside its equations in f64, in memory that is not a number where
+              nothing was written
+  sanitizer   a few cases under compute-sanitizer's tools, if it is installed
+  timings     steps of LSTM and GRU beside PyTorch's on cuDNN, if Python has PyTorch";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The number of the GPU
+    #[arg(long, default_value_t = 0)]
+    gpu: usize,
+    /// Run these parts alone; repeatable
+    #[arg(long, value_name = "PART")]
+    only: Vec<Part>,
+    /// Run the cases of the suite whose names contain this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    cases: String,
+    /// A Python that has PyTorch, for the timings beside it
+    #[arg(long, value_name = "PATH", default_value = "python3")]
+    python: String,
+}
+
+/// A part of the check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    Preflight,
+    Suite,
+    Sanitizer,
+    Timings,
+}
+
+/// A line of the last table.
+struct Line {
+    what: &'static str,
+    result: String,
+    is_right: bool,
+}
+
+impl Line {
+    fn new(what: &'static str, result: anyhow::Result<String>) -> Self {
+        let is_right = result.is_ok();
+        Self { what, result: result.unwrap_or_else(|error| format!("FAILED: {error:#}")), is_right }
+    }
+}
+
+/// Runs the parts, and prints a table of their results.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let is_wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
+    let config = CudaConfig {
+        gpus: vec![arguments.gpu],
+        fills_memory: true,
+        bytes_max: Some(1 << 24),
+        ..CudaConfig::default()
+    };
+    let mut lines = vec![Line::new("preflight", preflight(&config))];
+    let mut add = |part, what, run: &dyn Fn() -> anyhow::Result<String>| {
+        if is_wanted(part) && lines.iter().all(|line| line.is_right) {
+            eprintln!("> {what}");
+            lines.push(Line::new(what, run()));
+        }
+    };
+    add(Part::Suite, "suite", &|| suite::run(&config, &arguments.cases));
+    add(Part::Sanitizer, "sanitizer", &|| sanitizer::run(arguments.gpu));
+    add(Part::Timings, "timings", &|| timings::run(&config, &arguments.python));
+    println!("\n| part | result |\n|---|---|");
+    for Line { what, result, .. } in &lines {
+        println!("| {what} | {result} |");
+    }
+    match lines.iter().all(|line| line.is_right) {
+        true => Ok(()),
+        false => bail!("a part failed"),
+    }
+}
+
+/// What the machine has.
+fn preflight(config: &CudaConfig) -> anyhow::Result<String> {
+    let gpus = CudaDevice::gpus()?;
+    let device = CudaDevice::new(config.clone())?;
+    let usage = device.usage();
+    let usage = usage.first().context("the device has no worker")?;
+    let [taken, all] =
+        [usage.memory_bytes, usage.memory_bytes_max].map(|bytes| bytes as f64 / f64::from(1 << 30));
+    let of = device.capabilities().processor;
+    Ok(format!("{gpus} GPUs; {of}; {taken:.1} of {all:.1} GiB of memory taken"))
+}
