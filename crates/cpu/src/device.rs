@@ -110,7 +110,7 @@ impl Device for CpuDevice {
             reason: error.to_string(),
         })?;
         let materialized = materialized(&new);
-        self.state.insert(id, cell, new);
+        self.state.insert(id, cell, new, self.config.batch_bytes_max);
         Ok(materialized)
     }
 

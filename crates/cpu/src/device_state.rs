@@ -2,7 +2,7 @@
 //! flight.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use batchmaker_device::{CellTable, DeviceError, RequestTable, working_bytes};
 use batchmaker_graph::{CellGraph, CellIdentity, CellType, CellTypeId, RequestId, Tensor};
@@ -16,6 +16,8 @@ pub(crate) struct DeviceState {
     cells: CellTable<MaterializedCell>,
     /// The number of token ids of all cells whose output depends on one token id alone.
     token_ids: AtomicUsize,
+    /// Whether there is or was a cell of which a node may take more bytes than a worker always may.
+    has_large_nodes: AtomicBool,
     requests: RequestTable<RequestMemory>,
 }
 
@@ -32,8 +34,16 @@ impl DeviceState {
         self.cells.retain(id, identity)
     }
 
-    /// Adds cell type `id`, which the device did not have and has now materialised.
-    pub(crate) fn insert(&self, id: CellTypeId, cell_type: &CellType, cell: MaterializedCell) {
+    /// Adds cell type `id`, which the device did not have and has now materialised. A worker may always take `standing`
+    /// bytes.
+    pub(crate) fn insert(
+        &self,
+        id: CellTypeId,
+        cell_type: &CellType,
+        cell: MaterializedCell,
+        standing: u64,
+    ) {
+        self.has_large_nodes.fetch_or(cell.node_bytes_max() > standing, Ordering::Relaxed);
         self.token_ids.fetch_add(cell.token_ids(), Ordering::Relaxed);
         self.cells.insert(id, cell_type, cell);
     }
@@ -64,7 +74,7 @@ impl DeviceState {
 
     /// See [`batchmaker_device::Device::working_bytes`]; `standing` are the bytes that a worker may always take.
     pub(crate) fn working_bytes(&self, graph: &CellGraph, standing: u64, workers: usize) -> u64 {
-        if !self.cells.any(|cell| cell.node_bytes_max() > standing) {
+        if !self.has_large_nodes.load(Ordering::Relaxed) {
             return 0;
         }
         working_bytes(graph, standing, workers, |cell_type, spans| {
