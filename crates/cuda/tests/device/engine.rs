@@ -2,10 +2,7 @@
 //! are those of the CPU within 1e-5.
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
 
 use batchmaker_cpu::{CpuConfig, CpuDevice};
 use batchmaker_cuda::{CudaConfig, CudaDevice};
@@ -18,6 +15,7 @@ use batchmaker_manager::Failure;
 
 use crate::emulated::{Emulated, config, in_process};
 use crate::models::{KINDS, Kind, load_all};
+use crate::playing::{Random, wait};
 
 /// The largest difference from the CPU's replies, of numbers up to 1; of larger ones in proportion.
 const TOLERANCE: f32 = 1e-5;
@@ -33,17 +31,6 @@ pub(crate) fn engine(device: impl Device + 'static, workers: usize) -> Engine {
 fn cuda(emulated: &Emulated, gpus: usize) -> CudaDevice {
     let block_bytes = if emulated.seed() % 2 == 1 { 1 << 18 } else { 0 };
     CudaDevice::new(CudaConfig { block_bytes, ..config(gpus) }).unwrap()
-}
-
-/// Numbers that follow from a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % end
-    }
 }
 
 /// A request.
@@ -106,24 +93,6 @@ fn check_close(ask: Ask, on_gpu: &[NamedTensor], on_cpu: &[NamedTensor]) {
                 }
             }
             (gpu, cpu) => assert_eq!(gpu, cpu, "{ask:?}, {name}"),
-        }
-    }
-}
-
-/// Waits for a future on this thread.
-fn wait<F: Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
         }
     }
 }

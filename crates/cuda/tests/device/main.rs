@@ -7,3 +7,5 @@ mod engine;
 mod errors;
 #[path = "../../../engine/tests/asynchronous/models.rs"]
 mod models;
+#[path = "../../../engine/tests/asynchronous/playing.rs"]
+mod playing;

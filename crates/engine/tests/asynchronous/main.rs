@@ -5,15 +5,13 @@
 //! `SEEDS=n cargo test -p batchmaker-engine --release --test asynchronous` plays more seeds.
 
 mod models;
+mod playing;
 mod starting;
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use batchmaker_engine::{
@@ -24,6 +22,7 @@ use batchmaker_manager::Failure;
 use batchmaker_simulated::{Faults, SimulatedConfig, SimulatedDevice};
 
 use models::{KINDS, Kind, load_all};
+use playing::{Random, wait};
 
 /// No seed takes nearly as long: one that does hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,17 +37,6 @@ fn engine(config: &SimulatedConfig) -> (Engine, Arc<SimulatedDevice>) {
     let config = EngineConfig { workers: config.workers, ..EngineConfig::default() };
     let engine = Engine::start(models, &registry, device.clone(), &config);
     (engine.expect("the device runs every cell"), device)
-}
-
-/// Numbers that follow from a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % end
-    }
 }
 
 /// A request, and whether its steps are wanted as they come.
@@ -87,24 +75,6 @@ fn alone(ask: Ask) -> Vec<NamedTensor> {
     let Alone { engine, replies } = &mut *known;
     let reply = || engine.submit(ask.kind.model(), ask.request()).unwrap().wait().unwrap().outputs;
     replies.entry(ask).or_insert_with(reply).clone()
-}
-
-/// Waits for a future on this thread.
-fn wait<F: Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
-    }
 }
 
 /// The configuration that a seed stands for.
