@@ -1,15 +1,19 @@
-"""Compiles all kernels with NVRTC for each architecture, and compares registers, spills and shared memory with a table.
+"""Compiles all kernels with NVRTC for each architecture, and compares registers, spills and shared memory with a table, or writes the images.
 
 The table is `registers.md` beside this file. A kernel that spills, or has other registers than the table says, is an error: look whether the
-change is meant, then write the table anew. Needs no GPU and no driver, and the package of `requirements.txt`.
+change is meant, then write the table anew. Images are what a program holds that is built with BATCHMAKER_CUDA_IMAGES=FOLDER, an absolute path.
+Needs no GPU and no driver, and the package of `requirements.txt`.
 
 examples:
-  python crates/cuda/registers.py            # compare
-  python crates/cuda/registers.py --write    # write the table
+  python crates/cuda/registers.py                           # compare
+  python crates/cuda/registers.py --write                   # write the table
+  python crates/cuda/registers.py --images target/images    # write an image for each architecture
+  BATCHMAKER_CUDA_IMAGES=$PWD/target/images cargo build --release
 """
 
 import argparse
 import ctypes
+import os
 import pathlib
 import re
 import sys
@@ -20,6 +24,9 @@ TABLE = FOLDER / "registers.md"
 # Virtual architectures are compiled to PTX, real ones to cubins.
 VIRTUAL = ("compute_75",)
 REAL = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+
+# What images are made of, in their folder.
+SOURCES = "sources.txt"
 
 HEADING = """# Registers of the kernels
 
@@ -45,27 +52,34 @@ class Nvrtc:
         self.library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
         return f"{major.value}.{minor.value}"
 
-    def compile(self, source, headers, architecture):
-        """What the compiler says of a source; ends the program where it refuses it."""
+    def compile(self, name, text, files, architecture):
+        """The image of a source, which may include files, and what the compiler says of it; ends the program where it refuses it."""
         program = ctypes.c_void_p()
-        names = (ctypes.c_char_p * len(headers))(*(header.name.encode() for header in headers))
-        texts = (ctypes.c_char_p * len(headers))(*(header.read_bytes() for header in headers))
-        made = self.library.nvrtcCreateProgram(
-            ctypes.byref(program), source.read_bytes(), source.name.encode(), len(headers), texts, names
-        )
+        names = (ctypes.c_char_p * len(files))(*(file.name.encode() for file in files))
+        texts = (ctypes.c_char_p * len(files))(*(file.read_bytes() for file in files))
+        made = self.library.nvrtcCreateProgram(ctypes.byref(program), text, name.encode(), len(files), texts, names)
         if made:
-            sys.exit(f"{source.name}: NVRTC makes no program of it: error {made}")
+            sys.exit(f"{name}: NVRTC makes no program of it: error {made}")
         options = [f"--gpu-architecture={architecture}", "--std=c++17", "--ptxas-options=-v"]
         options = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         result = self.library.nvrtcCompileProgram(program, len(options), options)
-        size = ctypes.c_size_t()
-        self.library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
-        log = ctypes.create_string_buffer(size.value)
-        self.library.nvrtcGetProgramLog(program, log)
-        self.library.nvrtcDestroyProgram(ctypes.byref(program))
+        log = self._given(program, "ProgramLog").rstrip(b"\0").decode()
         if result:
-            sys.exit(f"{source.name}, {architecture}: {log.value.decode()}")
-        return log.value.decode()
+            sys.exit(f"{name}, {architecture}: {log}")
+        # A text ends with a zero, which is not part of it.
+        image = self._given(program, "PTX")[:-1] if architecture in VIRTUAL else self._given(program, "CUBIN")
+        self.library.nvrtcDestroyProgram(ctypes.byref(program))
+        return image, log
+
+    def _given(self, program, what):
+        """The bytes that a compiled program has of some kind."""
+        size = ctypes.c_size_t()
+        failed = getattr(self.library, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+        to = ctypes.create_string_buffer(size.value)
+        failed = failed or getattr(self.library, f"nvrtcGet{what}")(program, to)
+        if failed:
+            sys.exit(f"NVRTC gives no {what}: error {failed}")
+        return to.raw
 
 
 def resources(log):
@@ -80,18 +94,15 @@ def resources(log):
     return kernels
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the table anew")
-    args = parser.parse_args()
-    nvrtc = Nvrtc()
-    headers = sorted((FOLDER / "kernels").glob("*.cuh"))
+def table_of(nvrtc, sources, headers):
+    """The table, and the number of kernels."""
     of_kernels = {}
-    for source in sorted((FOLDER / "kernels").glob("*.cu")):
+    for source in sources:
         for architecture in VIRTUAL:
-            nvrtc.compile(source, headers, architecture)
+            nvrtc.compile(source.name, source.read_bytes(), headers, architecture)
         for architecture in REAL:
-            for kernel, of in resources(nvrtc.compile(source, headers, architecture)).items():
+            log = nvrtc.compile(source.name, source.read_bytes(), headers, architecture)[1]
+            for kernel, of in resources(log).items():
                 if of[2]:
                     sys.exit(f"{kernel} spills {of[2]} bytes on {architecture}")
                 of_kernels.setdefault(kernel, {})[architecture] = of
@@ -101,13 +112,56 @@ def main():
     for kernel, by_architecture in sorted(of_kernels.items()):
         cells = (f"{registers}; {shared}" for registers, shared, _ in map(by_architecture.get, REAL))
         lines.append(f"| `{kernel}` | " + " | ".join(cells) + " |")
-    table = HEADING.format(version=nvrtc.version()) + "\n" + "\n".join(lines) + "\n"
+    return HEADING.format(version=nvrtc.version()) + "\n" + "\n".join(lines) + "\n", len(of_kernels)
+
+
+def write_whole(path, content):
+    """Writes a file that is never seen half written."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_bytes(content)
+    unfinished.replace(path)
+
+
+def write_images(nvrtc, sources, headers, folder):
+    """Writes an image for each architecture: of one program that includes all sources, so that a GPU loads one module."""
+    text = "".join(f'#include "{source.name}"\n' for source in sources).encode()
+    images = {}
+    for architecture in VIRTUAL + REAL:
+        ending = "ptx" if architecture in VIRTUAL else "cubin"
+        name = f"kernels_{architecture.split('_')[1]}.{ending}"
+        images[name] = nvrtc.compile("kernels.cu", text, headers + sources, architecture)[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("kernels_*"):
+        if old.name not in images:
+            old.unlink()
+    for name, image in images.items():
+        write_whole(folder / name, image)
+        print(f"{folder / name}: {len(image):,} bytes")
+    # Whoever embeds the images can tell whether they are of the sources that it has.
+    files = sorted(headers + sources, key=lambda file: file.name)
+    write_whole(folder / SOURCES, b"".join(b"// %s\n%s" % (file.name.encode(), file.read_bytes()) for file in files))
+    print(f"{len(images)} images: {sum(map(len, images.values())):,} bytes")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    does = parser.add_mutually_exclusive_group()
+    does.add_argument("--write", action="store_true", help="write the table anew")
+    does.add_argument("--images", metavar="FOLDER", type=pathlib.Path, help="write PTX and cubins of all kernels to a folder, which is created")
+    args = parser.parse_args()
+    nvrtc = Nvrtc()
+    headers = sorted((FOLDER / "kernels").glob("*.cuh"))
+    sources = sorted((FOLDER / "kernels").glob("*.cu"))
+    if args.images:
+        write_images(nvrtc, sources, headers, args.images)
+        return
+    table, kernels = table_of(nvrtc, sources, headers)
     if args.write:
         TABLE.write_text(table)
         return
     if table != TABLE.read_text():
         sys.exit(f"{TABLE.name} differs from what NVRTC says, which is:\n\n{table}")
-    print(f"{len(of_kernels)} kernels on {len(REAL)} architectures, as {TABLE.name} says")
+    print(f"{kernels} kernels on {len(REAL)} architectures, as {TABLE.name} says")
 
 
 if __name__ == "__main__":
