@@ -1,7 +1,8 @@
 // What a kernel sees of CUDA where g++ compiles it for the emulator.
 //
-// Include it first, compile with `-fsanitize=thread` and link no sanitizer: the compiler then calls a function of this file before each
-// load and store, and the emulator behind `calls` sees the access. Only one file of a library may include it.
+// Include it first, compile with `-fsanitize=thread,alignment` and link no sanitizer: the compiler then calls a function of this file before
+// each load and store, and another one where an address is misaligned; the emulator behind `calls` sees the access. Only one file of a library
+// may include it.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -10,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-#define EMULATED_NOT_SEEN __attribute__((no_sanitize("thread"), noinline))
+#define EMULATED_NOT_SEEN __attribute__((no_sanitize("thread", "alignment"), noinline))
 #define EMULATED_HERE __builtin_return_address(0)
 
 struct emulated_dim3 {
@@ -27,11 +28,12 @@ enum emulated_warp : uint32_t {
   EMULATED_SHUFFLE, EMULATED_SHUFFLE_UP, EMULATED_SHUFFLE_DOWN, EMULATED_SHUFFLE_XOR, EMULATED_BALLOT, EMULATED_SYNC_WARP, EMULATED_ALL, EMULATED_ANY
 };
 
-// What the emulator does for a kernel; the layout is that of `Calls` in src/library.rs.
+// What the emulator does for a kernel; the layout is that of `Calls` in src/abi.rs.
 struct emulated_calls {
   void (*access)(void* at, size_t bytes, uint32_t is_write, const void* site);
   void (*volatile_access)(void* at, size_t bytes, uint32_t is_write, const void* site);
   void (*read_only)(const void* at, size_t bytes, const void* site);
+  void (*misaligned)(const void* at, size_t alignment, const char* type, const void* site);
   emulated_dim3 (*position)(uint32_t of);
   void (*sync_threads)(const char* file, uint32_t line, const void* site);
   void (*fence)(emulated_scope scope);
@@ -78,6 +80,25 @@ extern "C" EMULATED_NOT_SEEN void __tsan_write_range(void* at, size_t bytes) { c
 extern "C" EMULATED_NOT_SEEN void __tsan_init() {}
 extern "C" EMULATED_NOT_SEEN void __tsan_func_entry(void*) {}
 extern "C" EMULATED_NOT_SEEN void __tsan_func_exit() {}
+
+
+// The function that `-fsanitize=alignment` has the compiler call where an address is no multiple of the alignment of the type that is accessed there.
+// Compilers for GPUs rely on the same alignment: they load and store as many bytes at once as it allows, and those of packed structures one by one.
+struct emulated_type {
+  uint16_t kind, info;
+  char name[1];  // ends with a zero
+};
+struct emulated_mismatch {
+  struct {
+    const char* file;
+    uint32_t line, column;
+  } place;
+  const emulated_type* type;
+  uint8_t log_alignment, access;
+};
+extern "C" EMULATED_NOT_SEEN void __ubsan_handle_type_mismatch_v1(emulated_mismatch* of, void* at) {
+  calls->misaligned(at, (size_t)1 << of->log_alignment, of->type->name, EMULATED_HERE);
+}
 
 // Words of the language.
 #define __global__

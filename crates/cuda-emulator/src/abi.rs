@@ -8,6 +8,7 @@ pub(crate) struct Calls {
     pub(crate) access: unsafe extern "C" fn(*mut u8, usize, u32, *const c_void),
     pub(crate) volatile_access: unsafe extern "C" fn(*mut u8, usize, u32, *const c_void),
     pub(crate) read_only: unsafe extern "C" fn(*const u8, usize, *const c_void),
+    pub(crate) misaligned: unsafe extern "C" fn(*const u8, usize, *const c_char, *const c_void),
     pub(crate) position: unsafe extern "C" fn(u32) -> Dim3,
     pub(crate) sync_threads: unsafe extern "C" fn(*const c_char, u32, *const c_void),
     pub(crate) fence: unsafe extern "C" fn(u32),

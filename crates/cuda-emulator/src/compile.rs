@@ -33,7 +33,11 @@ pub fn compile(source: &Path, defines: &[&str], to: &Path) -> Result<(), Compile
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned());
     let mut command = Command::new(&compiler);
     command.args(["-std=c++17", "-x", "c++", "-g", "-O1", "-fPIC", "-shared", "-w"]);
-    command.args(["-fsanitize=thread", "-fno-strict-aliasing", "-fno-omit-frame-pointer"]);
+    command.args([
+        "-fsanitize=thread,alignment",
+        "-fno-strict-aliasing",
+        "-fno-omit-frame-pointer",
+    ]);
     command
         .args(["--param=tsan-instrument-func-entry-exit=0", "--param=tsan-distinguish-volatile=1"]);
     // No library of the sanitizer: the header has the functions that the compiler calls.

@@ -8,7 +8,7 @@
 //! What it finds, as [`Report`]s:
 //! - accesses that nothing orders (`detector`): happens-before as CUDA's memory model has it, with the scopes of fences and atomic
 //!   operations, whether or not the values came out right;
-//! - accesses out of bounds, reads of what nobody wrote (`memory`);
+//! - accesses out of bounds, reads of what nobody wrote (`memory`), misaligned accesses;
 //! - barriers in divergent code, masks and sources of warp instructions that do not fit, threads that wait for ever (`execution`).
 //!
 //! What it cannot show: speed, the meaning of PTX that is written by hand, the last bits of `expf`, and what compilers and drivers

@@ -10,7 +10,7 @@ pub enum Fault {
     DataRace,
     /// An access of bytes that belong to no allocation.
     OutOfBounds,
-    /// An atomic operation at an address that is no multiple of its bytes.
+    /// An atomic operation at an address that is no multiple of its bytes, or another access at one that is no multiple of its type's alignment.
     Misaligned,
     /// A read of bytes that nobody has written.
     UninitialisedRead,
@@ -44,7 +44,7 @@ impl Fault {
         match self {
             Self::DataRace => "data race",
             Self::OutOfBounds => "access out of bounds",
-            Self::Misaligned => "misaligned atomic operation",
+            Self::Misaligned => "misaligned access",
             Self::UninitialisedRead => "read of uninitialised memory",
             Self::ReadOnlyWritten => "read-only load of written memory",
             Self::DivergentBarrier => "barrier in divergent code",

@@ -267,6 +267,31 @@ fn structure(library: &KernelLibrary, size: usize, seed: u64) -> (Outcome, Vec<f
     (outcome, device.floats(to, x.len()), expected)
 }
 
+/// Each block has its rows, at an address that is no multiple of their 16 bytes, and its factor, five bytes after the one before.
+fn vectors(library: &KernelLibrary, size: usize, seed: u64) -> (Outcome, Vec<f32>, Vec<f32>) {
+    let (blocks, fours) = [(3, 5), (2, 9)][size];
+    let (x, length) = (numbers(blocks * 4 * fours), 4 * fours);
+    let mut device = Device::new();
+    let from = device.memory.upload(&x, "x").unwrap();
+    let to = device.memory.allocate(4 * x.len(), "y", Place::Device).unwrap();
+    let mut rows = vec![0usize];
+    for block in 0..blocks {
+        rows.extend([from, to].map(|of| of as usize + 4 * length * block));
+    }
+    let rows = device.memory.upload(&rows, "rows").unwrap();
+    device.pointer(rows.wrapping_add(8));
+    let factor = |block: usize| block as f32 + 0.5;
+    let factors: Vec<u8> =
+        (0..blocks).flat_map(|of| [vec![1], factor(of).to_ne_bytes().to_vec()].concat()).collect();
+    device.upload(&factors, "factors");
+    device.upload(&[0u32; 2], "done");
+    device.int(fours);
+    let shape = Shape { dynamic_shared: 300, ..Shape::of([blocks as u32, 1], [32, 1]) };
+    let outcome = device.run(library, shape, seed);
+    let expected = x.iter().enumerate().map(|(at, x)| factor(at / length) * x).collect();
+    (outcome, device.floats(to, x.len()), expected)
+}
+
 fn runs_without_report(file: &str, define: Option<&str>, case: Case) {
     let library = library(file, define);
     for (size, seed) in (0..2).flat_map(|size| (0..SEEDS).map(move |seed| (size, seed))) {
@@ -418,6 +443,7 @@ kernels! {
     ring_with_a_fence_for_the_host: "ring.cu" + "FENCE_FOR_HOST", ring;
     counts: "counts.cu", counts;
     structure: "structure.cu", structure;
+    vectors: "vectors.cu", vectors;
 }
 
 bugs! {
@@ -460,5 +486,10 @@ bugs! {
     wild_index: "tiled_product.cu" + "BUG_WILD_INDEX", tiled_product, OutOfBounds;
     not_atomic: "counts.cu" + "BUG_NOT_ATOMIC", counts, DataRace;
     beyond_a_structures_pointer: "structure.cu" + "BUG_BEYOND_Y", structure, OutOfBounds;
+    half_a_vector: "vectors.cu" + "BUG_HALF_A_VECTOR", vectors, Misaligned;
+    data_that_is_not_packed: "vectors.cu" + "BUG_NOT_PACKED", vectors, Misaligned;
+    misaligned_atomic: "vectors.cu" + "BUG_MISALIGNED_ATOMIC", vectors, Misaligned;
+    misaligned_volatile: "vectors.cu" + "BUG_MISALIGNED_VOLATILE", vectors, Misaligned;
+    misaligned_shared: "vectors.cu" + "BUG_MISALIGNED_SHARED", vectors, Misaligned;
     writes_the_neighbour: "counts.cu" + "BUG_WRITES_THE_NEIGHBOUR", counts, DataRace;
 }

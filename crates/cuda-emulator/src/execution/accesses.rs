@@ -45,6 +45,31 @@ impl Execution<'_> {
         }
     }
 
+    /// The current thread accesses an address that is no multiple of what it must be one of. Does not return, but for the thread's own memory.
+    ///
+    /// # Safety
+    /// As for `access`.
+    pub(super) unsafe fn misaligned(
+        this: *mut Self,
+        (at, alignment): (*const u8, usize),
+        what: &str,
+        site: Site,
+    ) {
+        // SAFETY: the caller's promise; no reference lives while another thread runs.
+        unsafe {
+            if (*this).is_own(at) {
+                return;
+            }
+            let code = (*this).launch.kernel.site(site);
+            let (memory, who) = ((*this).memory.describe(at), (*this).who((*this).current));
+            let line = (*this).launch.kernel.line(code);
+            (*this).report(Fault::Misaligned, (code, 0), || {
+                format!("{what} at {memory} by {who} at {line}, no multiple of {alignment}")
+            });
+            Self::abandon(this);
+        }
+    }
+
     /// Whether an address is on the current thread's stack, or part of the kernel's library.
     pub(super) fn is_own(&self, at: *const u8) -> bool {
         self.reach(at) == Reach::Own

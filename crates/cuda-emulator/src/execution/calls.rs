@@ -10,7 +10,6 @@ use super::warp::{Instruction, Operation};
 use crate::abi::{Calls, Dim3};
 use crate::detector::{Effect, Order, Scope};
 use crate::memory::Place;
-use crate::report::Fault;
 
 /// The number of the operation that writes a value if it finds another one.
 const COMPARE_AND_SWAP: u32 = 9;
@@ -19,6 +18,7 @@ pub(crate) static CALLS: Calls = Calls {
     access,
     volatile_access,
     read_only,
+    misaligned,
     position,
     sync_threads,
     fence,
@@ -57,6 +57,21 @@ unsafe extern "C" fn volatile_access(
 unsafe extern "C" fn read_only(at: *const u8, bytes: usize, site: *const c_void) {
     // SAFETY: as for `access`.
     unsafe { (*current()).read_only(at, bytes, site) }
+}
+
+/// An access follows of a type with an alignment that the address does not have.
+unsafe extern "C" fn misaligned(
+    at: *const u8,
+    alignment: usize,
+    name: *const c_char,
+    site: *const c_void,
+) {
+    // SAFETY: as for `access`; the name is a literal of the kernel's library.
+    unsafe {
+        let name = CStr::from_ptr(name).to_string_lossy();
+        let what = format!("access of `{}`", name.trim_matches('\''));
+        Execution::misaligned(current(), (at, alignment), &what, site);
+    }
 }
 
 unsafe extern "C" fn position(of: u32) -> Dim3 {
@@ -129,12 +144,8 @@ unsafe fn before_atomic(
     unsafe {
         Execution::before_atomic(this, at, site);
         if !(at as usize).is_multiple_of(bytes) {
-            let (kernel, memory) = ((*this).launch.kernel, (*this).memory);
-            let code = kernel.site(site);
-            (*this).report(Fault::Misaligned, (code, 0), || {
-                format!("{} at {}", memory.describe(at), kernel.line(code))
-            });
-            Execution::abandon(this);
+            let what = format!("atomic operation of {bytes} bytes");
+            Execution::misaligned(this, (at, bytes), &what, site);
         }
         if effect != Effect::Store && !(*this).check(at, bytes, (false, Some(scope)), site) {
             Execution::abandon(this);
