@@ -1,9 +1,18 @@
-//! The settings that a test makes, and the reports that wait for it.
+//! The settings that a test makes, by calls or by the environment, and the reports that wait for it.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use batchmaker_cuda_emulator::KernelLibrary;
+
+/// The variable of the environment that has settings: `devices=2;kernels=/a/rows.so`.
+const SETTINGS_VARIABLE: &str = "EMULATED_CUDA";
+
+/// That of a file to which reports are appended as they come. It is made when the settings are first used: if it is there, a program has used the
+/// driver.
+const REPORTS_VARIABLE: &str = "EMULATED_CUDA_REPORTS";
 
 /// The settings of the driver and its devices, and the reports that wait.
 #[derive(Debug)]
@@ -28,20 +37,71 @@ pub(crate) struct Settings {
     pub(crate) kernels: Vec<KernelLibrary>,
     /// The reports that no call has fetched yet.
     pub(crate) reports: Vec<String>,
+    /// The file to which they are appended too.
+    report_file: Option<File>,
 }
 
-static SETTINGS: Mutex<Settings> = Mutex::new(Settings {
-    devices: 1,
-    memory_bytes: 256 << 20,
-    multiprocessors: 4,
-    architecture: 90,
-    seed: 1,
-    pause_us: 0,
-    fail_launch: 0,
-    lose_device: None,
-    kernels: Vec::new(),
-    reports: Vec::new(),
-});
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            devices: 1,
+            memory_bytes: 256 << 20,
+            multiprocessors: 4,
+            architecture: 90,
+            seed: 1,
+            pause_us: 0,
+            fail_launch: 0,
+            lose_device: None,
+            kernels: Vec::new(),
+            reports: Vec::new(),
+            report_file: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Those of the environment.
+    ///
+    /// # Panics
+    /// If they cannot be set: a test that goes on would test something else.
+    fn of_environment() -> Self {
+        let mut settings = Self::default();
+        let texts = std::env::var(SETTINGS_VARIABLE).unwrap_or_default();
+        for text in texts.split(';').filter(|text| !text.is_empty()) {
+            let is_set = text.split_once('=').and_then(|(name, value)| settings.set(name, value));
+            assert!(is_set.is_some(), "{SETTINGS_VARIABLE}: '{text}' cannot be set");
+        }
+        settings.report_file = std::env::var_os(REPORTS_VARIABLE).map(|path| {
+            let file = File::options().create(true).append(true).open(&path);
+            file.unwrap_or_else(|error| panic!("{REPORTS_VARIABLE}: {}: {error}", path.display()))
+        });
+        settings
+    }
+
+    /// Sets what a name says; none if the driver does not know it, or its value.
+    fn set(&mut self, name: &str, value: &str) -> Option<()> {
+        if name == "kernels" {
+            self.kernels.push(KernelLibrary::load(&PathBuf::from(value)).ok()?);
+            return Some(());
+        }
+        let number: u64 = value.parse().ok()?;
+        match name {
+            "devices" => self.devices = number as usize,
+            "memory_bytes" => self.memory_bytes = number as usize,
+            "multiprocessors" => self.multiprocessors = number as u32,
+            "architecture" => self.architecture = number as u32,
+            "seed" => self.seed = number,
+            "pause_us" => self.pause_us = number,
+            "fail_launch" => self.fail_launch = number,
+            "lose_device" => self.lose_device = Some(number as usize),
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+static SETTINGS: LazyLock<Mutex<Settings>> =
+    LazyLock::new(|| Mutex::new(Settings::of_environment()));
 
 pub(crate) fn settings() -> MutexGuard<'static, Settings> {
     SETTINGS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -49,30 +109,20 @@ pub(crate) fn settings() -> MutexGuard<'static, Settings> {
 
 /// Sets what a name says; none if the driver does not know it, or its value.
 pub(crate) fn set(name: &str, value: &str) -> Option<()> {
-    if name == "kernels" {
-        let library = KernelLibrary::load(&PathBuf::from(value)).ok()?;
-        settings().kernels.push(library);
-        return Some(());
-    }
-    let number: u64 = value.parse().ok()?;
-    let settings = &mut *settings();
-    match name {
-        "devices" => settings.devices = number as usize,
-        "memory_bytes" => settings.memory_bytes = number as usize,
-        "multiprocessors" => settings.multiprocessors = number as u32,
-        "architecture" => settings.architecture = number as u32,
-        "seed" => settings.seed = number,
-        "pause_us" => settings.pause_us = number,
-        "fail_launch" => settings.fail_launch = number,
-        "lose_device" => settings.lose_device = Some(number as usize),
-        _ => return None,
-    }
-    Some(())
+    settings().set(name, value)
 }
 
 /// Keeps a report for whoever asks.
 pub(crate) fn report(report: String) {
-    settings().reports.push(report);
+    let settings = &mut *settings();
+    if let Some(file) = &mut settings.report_file {
+        // In one piece: other processes may append to the file.
+        if let Err(error) = file.write_all(format!("{report}\n").as_bytes()) {
+            eprintln!("{REPORTS_VARIABLE}: {error}: {report}");
+            std::process::abort();
+        }
+    }
+    settings.reports.push(report);
 }
 
 /// The reports that no call has fetched yet.

@@ -4,8 +4,10 @@
 //! these by events, and gets the errors that a GPU gives. Each device works through its streams on a thread of its own, in an order drawn
 //! from a seed, with pauses drawn from it too: a host that reads what is not complete reads what is not there.
 //!
-//! What a module's image is (PTX or cubin) decides which kernels it has; their code is that of the libraries of kernels that
-//! `emulated_cuda_configure` names. What the emulator finds in a launch, and what no stream or event orders, is reported, and the operation
+//! Any program has them that is started with `LD_PRELOAD=libemulated_cuda.so`; its environment has the settings then (`control`).
+//!
+//! What a module's image is (PTX or cubin) decides which kernels it has; their code is that of the libraries of kernels that the settings
+//! name. What the emulator finds in a launch, and what no stream or event orders, is reported, and the operation
 //! fails as a kernel does that accesses memory which is not there.
 //!
 //! The host's loads are not seen. A launch that publishes to memory of the host, by a release or a fence of the system's scope, counts as seen by
