@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::occupancy;
+
 /// A kernel of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -53,23 +55,60 @@ fn number(bytes: &[u8], at: usize, count: usize) -> Option<usize> {
     Some(of.iter().rev().fold(0, |number, &byte| number << 8 | usize::from(byte)))
 }
 
-/// Kernels are the sections `.text.NAME`, whose info has the registers in its last byte; `.nv.shared.NAME` is as long as the shared memory.
+/// Kernels are the sections `.text.NAME`; `.nv.shared.NAME` is as long as the shared memory, with the part that the system takes, if there is a section
+/// for that.
 fn of_cubin(bytes: &[u8]) -> BTreeMap<String, Entry> {
-    let mut entries = BTreeMap::new();
-    let mut shared = BTreeMap::new();
-    for (name, section) in sections(bytes) {
-        if let Some(kernel) = name.strip_prefix(".text.") {
-            let registers = number(bytes, section + 44, 4).unwrap_or(0) >> 24;
-            let registers = if registers == 0 { REGISTERS } else { registers as u32 };
-            entries.insert(kernel.to_owned(), Entry { registers, shared: 0 });
-        } else if let Some(kernel) = name.strip_prefix(".nv.shared.") {
-            shared.insert(kernel.to_owned(), number(bytes, section + 32, 8).unwrap_or(0) as u32);
+    let sections = sections(bytes);
+    let registers = registers(bytes, &sections);
+    let header = |name: &str| sections.iter().find(|of| of.0 == name).map(|of| of.1);
+    let is_with_reserved = header(".nv.shared.reserved.0").is_some();
+    let reserved = if is_with_reserved { occupancy::RESERVED_BYTES } else { 0 };
+    let kernels = sections.iter().filter_map(|(name, _)| name.strip_prefix(".text."));
+    let entry = |kernel: &str| {
+        let section = header(&format!(".nv.shared.{kernel}"));
+        let shared = section.and_then(|section| number(bytes, section + 32, 8)).unwrap_or(0);
+        Entry {
+            registers: registers.get(kernel).copied().unwrap_or(REGISTERS),
+            shared: (shared as u32).saturating_sub(reserved),
         }
+    };
+    kernels.map(|kernel| (kernel.to_owned(), entry(kernel))).collect()
+}
+
+/// The registers of kernels: what `.nv.info` says of the symbols of a table. It is a list of attributes: a format, a kind, and a number of bytes that
+/// follow if the format says so.
+fn registers(bytes: &[u8], sections: &[(String, usize)]) -> BTreeMap<String, u32> {
+    const FOLLOWED: usize = 4;
+    const REGISTER_COUNT: usize = 0x2f;
+    let of = |at, count| number(bytes, at, count).unwrap_or(0);
+    // Offset, length and the index of the section that a section refers to.
+    let parts = |header: usize| (of(header + 24, 8), of(header + 32, 8), of(header + 40, 4));
+    let Some(info) = sections.iter().find(|of| of.0 == ".nv.info") else {
+        return BTreeMap::new();
+    };
+    let (mut at, length, symbols) = parts(info.1);
+    let end = at + length;
+    let (table, size) = (of(40, 8), of(58, 2));
+    let (symbols, _, names) = parts(table + symbols * size);
+    let names = parts(table + names * size).0;
+    let mut registers = BTreeMap::new();
+    while at < end {
+        let (format, kind) = (of(at, 1), of(at + 1, 1));
+        if (format, kind) == (FOLLOWED, REGISTER_COUNT) {
+            let symbol = symbols + of(at + 4, 4) * 24;
+            let name = text(bytes, names + of(symbol, 4)).unwrap_or_default();
+            registers.insert(name, of(at + 8, 4) as u32);
+        }
+        at += 4 + if format == FOLLOWED { of(at + 2, 2) } else { 0 };
     }
-    for (kernel, bytes) in shared {
-        entries.entry(kernel).and_modify(|entry| entry.shared = bytes);
-    }
-    entries
+    registers
+}
+
+/// A text that ends with a zero.
+fn text(bytes: &[u8], at: usize) -> Option<String> {
+    let text = bytes.get(at..)?;
+    let end = text.iter().position(|&byte| byte == 0)?;
+    Some(String::from_utf8_lossy(&text[..end]).into_owned())
 }
 
 /// The sections of an ELF file: their names and the offsets of their headers.
@@ -79,9 +118,7 @@ fn sections(bytes: &[u8]) -> Vec<(String, usize)> {
     let strings = of(table + names * size + 24, 8);
     let section = |at: usize| {
         let header = table + at * size;
-        let name = bytes.get(strings + of(header, 4)..)?;
-        let end = name.iter().position(|&byte| byte == 0)?;
-        Some((String::from_utf8_lossy(&name[..end]).into_owned(), header))
+        Some((text(bytes, strings + of(header, 4))?, header))
     };
     (0..count).filter_map(section).collect()
 }
@@ -102,5 +139,30 @@ mod tests {
     fn what_is_no_image_is_refused() {
         // SAFETY: the text ends with a zero.
         assert_eq!(unsafe { entries(c"nothing".as_ptr().cast()) }, None);
+    }
+
+    /// `cargo xtask emulate` names a folder of cubins; they are checked against the table of what the compiler has said of them.
+    #[test]
+    fn cubins_have_the_registers_of_the_table() {
+        let Some(folder) = std::env::var_os("BATCHMAKER_CUDA_IMAGES") else { return };
+        let table = include_str!("../../cuda/registers.md");
+        let mut rows = table
+            .lines()
+            .filter(|line| line.starts_with('|'))
+            .map(|line| line.trim_matches('|').split('|').map(str::trim).collect::<Vec<&str>>());
+        let architectures = rows.next().unwrap();
+        let kernels: Vec<Vec<&str>> = rows.skip(1).collect();
+        for (column, architecture) in architectures.iter().enumerate().skip(1) {
+            let name = architecture.replace("sm_", "kernels_") + ".cubin";
+            let image = std::fs::read(std::path::Path::new(&folder).join(name)).unwrap();
+            // SAFETY: the image is complete.
+            let entries = unsafe { entries(image.as_ptr()) }.unwrap();
+            assert_eq!(entries.len(), kernels.len());
+            for kernel in &kernels {
+                let Entry { registers, shared } = entries[kernel[0].trim_matches('`')];
+                let of = (kernel[0], format!("{registers}; {shared}"));
+                assert_eq!(of, (kernel[0], kernel[column].to_owned()), "{architecture}");
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ pub(crate) const BLOCK_SHARED_BYTES: u32 = 48 << 10;
 pub(crate) const BLOCK_SHARED_BYTES_MAX: u32 = 227 << 10;
 
 /// Shared memory that the system takes for each block.
-const RESERVED_BYTES: u32 = 1 << 10;
+pub(crate) const RESERVED_BYTES: u32 = 1 << 10;
 
 /// The blocks of `threads` threads, with `registers` registers each and `shared` bytes of shared memory a block, that fit a
 /// multiprocessor.
