@@ -17,7 +17,7 @@ struct LinearArguments {
   Batch batch;
   Operand x;  // [inputs]
   Operand y;  // the index, of 64 bits
-  const float* w;
+  const void* w;
   const float* b;
   Greatest* parts;
   int inputs, outputs;
@@ -37,14 +37,14 @@ DEVICE Greatest greatest_of_warp(Greatest own) {
   return own;
 }
 
-extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) linear_arg_max_f32(LinearArguments of) {
+template <class Weights> DEVICE void linear_arg_max(const LinearArguments& of) {
   SHARED(float, tile, [ROWS][CHUNK + 1]);
   SHARED(const float*, of_x, [ROWS]);
   const Part part = part_of(of.batch);
   if (part.thread < ROWS) of_x[part.thread] = part.thread < part.rows ? (const float*)locate(of.batch, of.x, part.first + part.thread) : nullptr;
   float sums[ROWS_OF_THREAD][1];
   begin_sums<1>(sums, of.b, part.unit, of.outputs);
-  add_products<1, 1, 0>(sums, tile, of_x, of.w, of.inputs, part, of.outputs);
+  add_products<Weights, 1, 1, 0>(sums, tile, of_x, of.w, of.inputs, part, of.outputs);
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const float sum = sums[at][0];
     const bool is_number = part.unit < of.outputs && sum > LEAST;
@@ -53,9 +53,15 @@ extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) linear_arg_max_f32(
     if (threadIdx.x == 0 && row >= 0) of.parts[(long long)row * gridDim.x + blockIdx.x] = greatest;
   }
 }
-KERNEL(linear_arg_max_f32)
 
-extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) arg_max_of_parts_f32(LinearArguments of) {
+#define LINEAR(NAME, WEIGHTS)                                                                                                     \
+  extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) NAME(LinearArguments of) { linear_arg_max<WEIGHTS>(of); } \
+  KERNEL(NAME)
+
+LINEAR(linear_arg_max_f32, F32)
+LINEAR(linear_arg_max_bf16, Bf16)
+
+extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) arg_max_of_parts(LinearArguments of) {
   const int row = blockIdx.x * GROUPS + threadIdx.y, blocks = (of.outputs + UNITS - 1) / UNITS;
   if (row >= of.batch.count) return;
   Greatest greatest = {LEAST, 0};
@@ -66,4 +72,4 @@ extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) arg_max_of_parts_f3
   greatest = greatest_of_warp(greatest);
   if (threadIdx.x == 0) *(long long*)locate(of.batch, of.y, row) = greatest.output;
 }
-KERNEL(arg_max_of_parts_f32)
+KERNEL(arg_max_of_parts)

@@ -5,7 +5,20 @@
 #include "emulated_cuda.h"
 #define DEVICE static inline
 #define DEVICE_MEMBER static inline
+
+DEVICE uint32_t __float_as_uint(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+DEVICE float __uint_as_float(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
 #else
+typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
 // `SHARED(float, tile, [16][17])` is shared memory of a block.

@@ -4,6 +4,7 @@
 // each, whatever the batch.
 #pragma once
 #include "batch.cuh"
+#include "weights.cuh"
 
 constexpr int UNITS = 32;
 constexpr int GROUPS = 4;
@@ -39,26 +40,26 @@ template <int SUMS> DEVICE void begin_sums(float (&sums)[ROWS_OF_THREAD][SUMS], 
 
 // Adds products to the sums of a thread: `sums[row][at] += sum over k of sources[row][k] w[k][unit][gate]`, where `at` is the gate, and LAST for the
 // last one. A source that is null is zeros. All threads of the block call it.
-template <int SUMS, int GATES, int LAST>
-DEVICE void add_products(float (&sums)[ROWS_OF_THREAD][SUMS], float (&tile)[ROWS][CHUNK + 1], const float* const (&sources)[ROWS], const float* w,
-                         int length, const Part& part, int units) {
+template <class Weights, int SUMS, int GATES, int LAST>
+DEVICE void add_products(typename Weights::Sum (&sums)[ROWS_OF_THREAD][SUMS], typename Weights::Element (&tile)[ROWS][CHUNK + 1],
+                         const typename Weights::Element* const (&sources)[ROWS], const void* w, int length, const Part& part, int units) {
   const int first = threadIdx.y * ROWS_OF_THREAD;
   for (int start = 0; start < length; start += CHUNK) {
     __syncthreads();
     for (int at = part.thread; at < ROWS * CHUNK; at += UNITS * GROUPS) {
       const int row = at / CHUNK, k = at % CHUNK;
-      tile[row][k] = sources[row] && start + k < length ? sources[row][start + k] : 0.f;
+      tile[row][k] = sources[row] && start + k < length ? Weights::factor(sources[row][start + k]) : 0;
     }
     __syncthreads();
     if (part.unit >= units) continue;
     const int count = least(CHUNK, length - start);
     for (int k = 0; k < count; k++) {
-      const float* of_unit = w + ((long long)(start + k) * units + part.unit) * GATES;
+      const typename Weights::Weight* of_unit = (const typename Weights::Weight*)w + ((long long)(start + k) * units + part.unit) * GATES;
       for (int gate = 0; gate < GATES; gate++) {
-        const float weight = of_unit[gate];
+        const auto weight = Weights::weight(of_unit[gate]);
         for (int row = 0; row < ROWS_OF_THREAD; row++) {
-          float& sum = sums[row][gate == GATES - 1 ? LAST : gate];
-          sum = fmaf(tile[first + row][k], weight, sum);
+          typename Weights::Sum& sum = sums[row][gate == GATES - 1 ? LAST : gate];
+          sum = Weights::add(tile[first + row][k], weight, sum);
         }
       }
     }

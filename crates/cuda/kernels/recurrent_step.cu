@@ -21,8 +21,8 @@ struct StepArguments {
   Operand next_h, next_c;  // [hidden]
   Operand gates;           // [2][hidden], of a GRU that takes two kernels
   Lookup lookup;           // of x
-  const float* w;
-  const float* r;
+  const void* w;
+  const void* r;
   const float* b;
   const float* peepholes;  // [hidden][3], i, o, f, or null
   int input, hidden;
@@ -79,15 +79,15 @@ DEVICE void find_sources(const float* (&of_x)[ROWS], const float* (&of_h)[ROWS],
 }
 
 // The sums of a thread: biases, then the products of x, then those of h.
-template <int SUMS, int GATES, int LAST_OF_X, int LAST_OF_H>
+template <class Weights, int SUMS, int GATES, int LAST_OF_X, int LAST_OF_H>
 DEVICE void add_x_and_h(float (&sums)[ROWS_OF_THREAD][SUMS], const StepArguments& of, const Operand& h, const Part& part) {
   SHARED(float, tile, [ROWS][CHUNK + 1]);
   SHARED(const float*, of_x, [ROWS]);
   SHARED(const float*, of_h, [ROWS]);
   find_sources(of_x, of_h, of, h, part);
   begin_sums<SUMS>(sums, of.b, part.unit, of.hidden);
-  add_products<SUMS, GATES, LAST_OF_X>(sums, tile, of_x, of.w, of.input, part, of.hidden);
-  add_products<SUMS, GATES, LAST_OF_H>(sums, tile, of_h, of.r, of.hidden, part, of.hidden);
+  add_products<Weights, SUMS, GATES, LAST_OF_X>(sums, tile, of_x, of.w, of.input, part, of.hidden);
+  add_products<Weights, SUMS, GATES, LAST_OF_H>(sums, tile, of_h, of.r, of.hidden, part, of.hidden);
 }
 
 // A unit of an operand of a row; zero if it is nowhere.
@@ -96,10 +96,10 @@ DEVICE float unit_of(const Batch& batch, const Operand& of, int row, int unit) {
   return at ? at[unit] : 0.f;
 }
 
-template <class Cell> DEVICE void recurrent_step(const StepArguments& of) {
+template <class Weights, class Cell> DEVICE void recurrent_step(const StepArguments& of) {
   const Part part = part_of(of.batch);
   float sums[ROWS_OF_THREAD][Cell::SUMS];
-  add_x_and_h<Cell::SUMS, Cell::GATES, Cell::LAST_OF_X, Cell::LAST_OF_H>(sums, of, of.h, part);
+  add_x_and_h<Weights, Cell::SUMS, Cell::GATES, Cell::LAST_OF_X, Cell::LAST_OF_H>(sums, of, of.h, part);
   if (part.unit >= of.hidden) return;
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const int row = Part::row(part, at);
@@ -111,21 +111,12 @@ template <class Cell> DEVICE void recurrent_step(const StepArguments& of) {
   }
 }
 
-#define STEP(NAME, CELL)                                                                                                    \
-  extern "C" __global__ void __launch_bounds__(UNITS * GROUPS, BLOCKS) NAME(StepArguments of) { recurrent_step<CELL>(of); } \
-  KERNEL(NAME)
-
-STEP(lstm_step_f32, Lstm)
-STEP(gru_reset_after_step_f32, GruResetAfter)
-STEP(rnn_tanh_step_f32, RnnTanh)
-STEP(rnn_relu_step_f32, RnnRelu)
-
 // z = sigmoid(s_z)   r = sigmoid(s_r), and r h
 // (the first half of the ONNX operator GRU with linear_before_reset = 0). Gates and sums z, r.
-extern "C" __global__ void __launch_bounds__(UNITS * GROUPS, BLOCKS) gru_gates_f32(StepArguments of) {
+template <class Weights> DEVICE void gru_gates(const StepArguments& of) {
   const Part part = part_of(of.batch);
   float sums[ROWS_OF_THREAD][2];
-  add_x_and_h<2, 2, 1, 1>(sums, of, of.h, part);
+  add_x_and_h<Weights, 2, 2, 1, 1>(sums, of, of.h, part);
   if (part.unit >= of.hidden) return;
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const int row = Part::row(part, at);
@@ -135,16 +126,15 @@ extern "C" __global__ void __launch_bounds__(UNITS * GROUPS, BLOCKS) gru_gates_f
     gates[of.hidden + part.unit] = sigmoid(sums[at][1]) * unit_of(of.batch, of.h, row, part.unit);
   }
 }
-KERNEL(gru_gates_f32)
 
 // n = tanh(s), whose products of h are those of r h   h' = (1 - z) n + z h
 // (the second half). One gate.
-extern "C" __global__ void __launch_bounds__(UNITS * GROUPS, BLOCKS) gru_state_f32(StepArguments of) {
+template <class Weights> DEVICE void gru_state(const StepArguments& of) {
   const Part part = part_of(of.batch);
   float sums[ROWS_OF_THREAD][1];
   Operand reset = of.gates;
   reset.base += of.hidden * sizeof(float);
-  add_x_and_h<1, 1, 0, 0>(sums, of, reset, part);
+  add_x_and_h<Weights, 1, 1, 0, 0>(sums, of, reset, part);
   if (part.unit >= of.hidden) return;
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const int row = Part::row(part, at);
@@ -153,4 +143,20 @@ extern "C" __global__ void __launch_bounds__(UNITS * GROUPS, BLOCKS) gru_state_f
     ((float*)locate(of.batch, of.next_h, row))[part.unit] = fmaf(z, unit_of(of.batch, of.h, row, part.unit) - n, n);
   }
 }
-KERNEL(gru_state_f32)
+
+#define STEP(NAME, ...)                                                                                                \
+  extern "C" __global__ void __launch_bounds__(UNITS * GROUPS, BLOCKS) NAME(StepArguments of) { __VA_ARGS__(of); } \
+  KERNEL(NAME)
+
+STEP(lstm_step_f32, recurrent_step<F32, Lstm>)
+STEP(lstm_step_bf16, recurrent_step<Bf16, Lstm>)
+STEP(gru_reset_after_step_f32, recurrent_step<F32, GruResetAfter>)
+STEP(gru_reset_after_step_bf16, recurrent_step<Bf16, GruResetAfter>)
+STEP(gru_gates_f32, gru_gates<F32>)
+STEP(gru_gates_bf16, gru_gates<Bf16>)
+STEP(gru_state_f32, gru_state<F32>)
+STEP(gru_state_bf16, gru_state<Bf16>)
+STEP(rnn_tanh_step_f32, recurrent_step<F32, RnnTanh>)
+STEP(rnn_tanh_step_bf16, recurrent_step<Bf16, RnnTanh>)
+STEP(rnn_relu_step_f32, recurrent_step<F32, RnnRelu>)
+STEP(rnn_relu_step_bf16, recurrent_step<Bf16, RnnRelu>)

@@ -15,8 +15,8 @@ struct TreeArguments {
   Operand c_left, c_right;      // [hidden]
   Operand h, c;                 // [hidden], of the node
   Lookup lookup;                // of x
-  const float* w;
-  const float* r;
+  const void* w;
+  const void* r;
   const float* b;
   int input, hidden;
 };
@@ -31,14 +31,14 @@ DEVICE void write_node(const TreeArguments& of, int row, int unit, float o, floa
 }
 
 // i = sigmoid(s_i)   o = sigmoid(s_o)   u = tanh(s_u)   c = i u   h = o tanh(c). Gates i, o, u.
-extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) tree_leaf_f32(TreeArguments of) {
+template <class Weights> DEVICE void tree_leaf(const TreeArguments& of) {
   SHARED(float, tile, [ROWS][CHUNK + 1]);
   SHARED(const float*, of_x, [ROWS]);
   const Part part = part_of(of.batch);
   if (part.thread < ROWS) of_x[part.thread] = part.thread < part.rows ? look_up(of.batch, of.first, of.lookup, part.first + part.thread) : nullptr;
   float sums[ROWS_OF_THREAD][3];
   begin_sums<3>(sums, of.b, part.unit, of.hidden);
-  add_products<3, 3, 2>(sums, tile, of_x, of.w, of.input, part, of.hidden);
+  add_products<Weights, 3, 3, 2>(sums, tile, of_x, of.w, of.input, part, of.hidden);
   if (part.unit >= of.hidden) return;
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const int row = Part::row(part, at);
@@ -46,10 +46,9 @@ extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) tree_leaf_f32(TreeA
     write_node(of, row, part.unit, sigmoid(sums[at][1]), sigmoid(sums[at][0]) * tanhf(sums[at][2]));
   }
 }
-KERNEL(tree_leaf_f32)
 
 // i = sigmoid(s_i)   o, f_l, f_r likewise   u = tanh(s_u)   c = i u + f_l c_l + f_r c_r   h = o tanh(c). Gates i, o, f_l, f_r, u.
-extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) tree_inner_f32(TreeArguments of) {
+template <class Weights> DEVICE void tree_inner(const TreeArguments& of) {
   SHARED(float, tile, [ROWS][CHUNK + 1]);
   SHARED(const float*, of_left, [ROWS]);
   SHARED(const float*, of_right, [ROWS]);
@@ -60,8 +59,8 @@ extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) tree_inner_f32(Tree
   }
   float sums[ROWS_OF_THREAD][5];
   begin_sums<5>(sums, of.b, part.unit, of.hidden);
-  add_products<5, 5, 4>(sums, tile, of_left, of.w, of.hidden, part, of.hidden);
-  add_products<5, 5, 4>(sums, tile, of_right, of.r, of.hidden, part, of.hidden);
+  add_products<Weights, 5, 5, 4>(sums, tile, of_left, of.w, of.hidden, part, of.hidden);
+  add_products<Weights, 5, 5, 4>(sums, tile, of_right, of.r, of.hidden, part, of.hidden);
   if (part.unit >= of.hidden) return;
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const int row = Part::row(part, at);
@@ -72,4 +71,12 @@ extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) tree_inner_f32(Tree
     write_node(of, row, part.unit, sigmoid(sums[at][1]), fmaf(sigmoid(sums[at][3]), c_right, of_left_child));
   }
 }
-KERNEL(tree_inner_f32)
+
+#define NODE(NAME, ...)                                                                                        \
+  extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) NAME(TreeArguments of) { __VA_ARGS__(of); } \
+  KERNEL(NAME)
+
+NODE(tree_leaf_f32, tree_leaf<F32>)
+NODE(tree_leaf_bf16, tree_leaf<Bf16>)
+NODE(tree_inner_f32, tree_inner<F32>)
+NODE(tree_inner_bf16, tree_inner<Bf16>)

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use bytemuck::Pod;
+
 use crate::gpu::{Allocation, GpuError, Pinned};
 use crate::worker::Worker;
 
@@ -16,11 +18,11 @@ const ALIGNMENT: usize = 256;
 pub(super) struct Packing(Vec<u8>);
 
 impl Packing {
-    /// Adds floats, and returns their place.
-    pub(super) fn add(&mut self, floats: &[f32]) -> u64 {
+    /// Adds numbers, and returns their place.
+    pub(super) fn add<T: Pod>(&mut self, numbers: &[T]) -> u64 {
         let place = self.0.len().next_multiple_of(ALIGNMENT);
         self.0.resize(place, 0);
-        self.0.extend(bytemuck::cast_slice::<f32, u8>(floats));
+        self.0.extend(bytemuck::cast_slice::<T, u8>(numbers));
         place as u64
     }
 }

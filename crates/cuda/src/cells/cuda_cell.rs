@@ -14,6 +14,7 @@ use batchmaker_graph::{
 use super::constants::{Constants, Packing};
 use super::operation::{Linear, Operation, OperationBody, Program, Step, Tree};
 use crate::gpu::GpuError;
+use crate::kernels::weights::Storage;
 use crate::worker::Worker;
 
 /// States in a slot begin at multiples of this number of bytes.
@@ -185,8 +186,7 @@ impl Packed<'_> {
         let body = match &operation.body {
             CellOperationBody::Step(step) => self.step(step)?,
             CellOperationBody::LinearArgMax(layer) => {
-                self.check_precision()?;
-                OperationBody::Linear(Linear::new(layer, self.packing))
+                OperationBody::Linear(Linear::new(layer, self.storage()?, self.packing))
             }
             CellOperationBody::Program(program) => {
                 let row = |&register: &usize| registers[register].clone();
@@ -200,15 +200,13 @@ impl Packed<'_> {
     }
 
     fn step(&mut self, cell: &batchmaker_graph::RecurrentCell) -> Result<OperationBody, CellError> {
-        self.check_precision()?;
-        let step = Step::new(cell, self.packing);
+        let step = Step::new(cell, self.storage()?, self.packing);
         let none = || CellError::NoKernel("GPUs have no kernel for an LSTM of bytes".to_owned());
         step.map(OperationBody::Step).ok_or_else(none)
     }
 
     fn tree(&mut self, cell: &TreeCell) -> Result<OperationBody, CellError> {
-        self.check_precision()?;
-        Ok(OperationBody::Tree(Tree::new(cell, self.packing)))
+        Ok(OperationBody::Tree(Tree::new(cell, self.storage()?, self.packing)))
     }
 
     fn program(
@@ -223,11 +221,10 @@ impl Packed<'_> {
         Ok(OperationBody::Program(Arc::new(Program { program, inputs, outputs })))
     }
 
-    /// Kernels compute in f32.
-    fn check_precision(&self) -> Result<(), CellError> {
-        match self.precision {
-            Precision::F32 => Ok(()),
-            other => Err(CellError::NoKernel(format!("GPUs have no kernel for it in {other}"))),
-        }
+    /// How weights are stored.
+    fn storage(&self) -> Result<Storage, CellError> {
+        let precision = self.precision;
+        let none = || CellError::NoKernel(format!("GPUs have no kernel for it in {precision}"));
+        Storage::of(precision).ok_or_else(none)
     }
 }

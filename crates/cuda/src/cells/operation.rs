@@ -9,6 +9,7 @@ use super::constants::Packing;
 use crate::kernels::linear::PackedLinearArgMax;
 use crate::kernels::recurrent::PackedRecurrent;
 use crate::kernels::tree::PackedTree;
+use crate::kernels::weights::Storage;
 
 /// What an operation computes of each row.
 pub(crate) enum OperationBody {
@@ -57,12 +58,17 @@ pub(crate) struct Step {
 
 impl Step {
     /// Packs a cell; none where there is no kernel for it.
-    pub(super) fn new(cell: &RecurrentCell, packing: &mut Packing) -> Option<Self> {
-        let mut packed = PackedRecurrent::new(cell)?;
+    pub(super) fn new(
+        cell: &RecurrentCell,
+        storage: Storage,
+        packing: &mut Packing,
+    ) -> Option<Self> {
+        let mut packed = PackedRecurrent::new(cell, storage)?;
         let mut weights = Vec::new();
         for launch in &mut packed.launches {
-            let [w, r, b] = [&mut launch.w, &mut launch.r, &mut launch.b].map(std::mem::take);
-            weights.push([w, r, b].map(|of| packing.add(&of)));
+            let [w, r] = [&mut launch.w, &mut launch.r].map(std::mem::take);
+            let [w, r] = [w, r].map(|of| packing.add(&of));
+            weights.push([w, r, packing.add(&std::mem::take(&mut launch.b))]);
         }
         let peepholes = packed.peepholes.take().map(|of| packing.add(&of));
         let table = Table::new(cell.lookup.as_ref(), packing);
@@ -80,10 +86,11 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn new(cell: &TreeCell, packing: &mut Packing) -> Self {
-        let mut packed = PackedTree::new(cell);
-        let [w, r, b] = [&mut packed.w, &mut packed.r, &mut packed.b].map(std::mem::take);
-        let weights = [w, r, b].map(|of| packing.add(&of));
+    pub(super) fn new(cell: &TreeCell, storage: Storage, packing: &mut Packing) -> Self {
+        let mut packed = PackedTree::new(cell, storage);
+        let [w, r] = [&mut packed.w, &mut packed.r].map(std::mem::take);
+        let [w, r] = [w, r].map(|of| packing.add(&of));
+        let weights = [w, r, packing.add(&std::mem::take(&mut packed.b))];
         let table = Table::new(PackedTree::table(cell), packing);
         Self { packed, weights, table, is_leaf: matches!(cell, TreeCell::Leaf { .. }) }
     }
@@ -97,10 +104,10 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
-    pub(super) fn new(layer: &LinearArgMax, packing: &mut Packing) -> Self {
-        let mut packed = PackedLinearArgMax::new(layer);
-        let [w, b] = [&mut packed.w, &mut packed.b].map(std::mem::take);
-        let weights = [w, b].map(|of| packing.add(&of));
+    pub(super) fn new(layer: &LinearArgMax, storage: Storage, packing: &mut Packing) -> Self {
+        let mut packed = PackedLinearArgMax::new(layer, storage);
+        let w = packing.add(&std::mem::take(&mut packed.w));
+        let weights = [w, packing.add(&std::mem::take(&mut packed.b))];
         Self { packed, weights }
     }
 }

@@ -5,6 +5,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::batch::{Batch, Operand};
 use super::tiles;
+use super::weights::Storage;
 
 /// The argument of both kernels.
 #[repr(C)]
@@ -34,8 +35,10 @@ pub const PART_BYTES: usize = 8;
 /// A linear layer as the kernels read it.
 #[derive(Clone, Debug)]
 pub struct PackedLinearArgMax {
-    /// `[inputs, outputs]`.
-    pub w: Vec<f32>,
+    /// The kernels, one after the other: the greatest of each block, and the greatest of these.
+    pub kernels: [&'static str; 2],
+    /// `[inputs, outputs]`, as it is stored.
+    pub w: Vec<u8>,
     /// `[outputs]`.
     pub b: Vec<f32>,
     inputs: usize,
@@ -43,16 +46,16 @@ pub struct PackedLinearArgMax {
 }
 
 impl PackedLinearArgMax {
-    /// The kernels, one after the other: the greatest of each block, and the greatest of these.
-    pub const KERNELS: [&str; 2] = ["linear_arg_max_f32", "arg_max_of_parts_f32"];
-
     /// Packs a layer.
-    pub fn new(layer: &LinearArgMax) -> Self {
+    pub fn new(layer: &LinearArgMax, storage: Storage) -> Self {
         let LinearArgMax { input_size, output_size, w, b } = layer;
         let (inputs, outputs) = (*input_size, *output_size);
         let of = |at: usize| w[at % outputs * inputs + at / outputs];
         let b = b.as_ref().map_or_else(|| vec![0.0; outputs], |b| b.to_vec());
-        Self { w: (0..inputs * outputs).map(of).collect(), b, inputs, outputs }
+        let w: Vec<f32> = (0..inputs * outputs).map(of).collect();
+        let of_blocks = storage.choose(["linear_arg_max_f32", "linear_arg_max_bf16"]);
+        let kernels = [of_blocks, "arg_max_of_parts"];
+        Self { kernels, w: storage.bytes(&w), b, inputs, outputs }
     }
 
     /// Elements of x.
@@ -85,8 +88,8 @@ mod tests {
     fn outputs_of_an_input_lie_side_by_side() {
         let w: Vec<f32> = vec![11., 12., 21., 22., 31., 32.];
         let layer = LinearArgMax { input_size: 2, output_size: 3, w: w.into(), b: None };
-        let packed = PackedLinearArgMax::new(&layer);
-        assert_eq!(packed.w, [11., 21., 31., 12., 22., 32.]);
+        let packed = PackedLinearArgMax::new(&layer, Storage::F32);
+        assert_eq!(packed.w, Storage::F32.bytes(&[11., 21., 31., 12., 22., 32.]));
         assert_eq!((packed.b.as_slice(), packed.blocks_of_a_row()), ([0.0; 3].as_slice(), 1));
         assert_eq!(packed.grids(17), [[1, 2, 1], [5, 1, 1]]);
     }

@@ -6,6 +6,7 @@
 //! | file | its kernels |
 //! |---|---|
 //! | `batch.rs` | what all share: `batch.cuh` |
+//! | `weights.rs` | how weights are stored: `weights.cuh` |
 //! | `tiles.rs` | how products are divided: `products.cuh` |
 //! | `recurrent.rs` | steps of recurrent cells: `recurrent_step.cu` |
 //! | `tree.rs` | cells of a TreeLSTM: `tree_node.cu` |
@@ -18,6 +19,7 @@ pub mod recurrent;
 pub mod rows;
 pub mod tiles;
 pub mod tree;
+pub mod weights;
 
 /// The source of a file of kernels or of a header, with its name.
 #[derive(Clone, Copy, Debug)]
@@ -39,20 +41,30 @@ pub const SOURCES: [Source; 4] =
     sources!["recurrent_step.cu", "tree_node.cu", "linear_arg_max.cu", "rows.cu"];
 
 /// The headers that they include.
-pub const HEADERS: [Source; 3] = sources!["portable.cuh", "batch.cuh", "products.cuh"];
+pub const HEADERS: [Source; 4] =
+    sources!["portable.cuh", "batch.cuh", "weights.cuh", "products.cuh"];
 
 /// The names of all kernels.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 23] = [
     "lstm_step_f32",
+    "lstm_step_bf16",
     "gru_reset_after_step_f32",
+    "gru_reset_after_step_bf16",
     "gru_gates_f32",
+    "gru_gates_bf16",
     "gru_state_f32",
+    "gru_state_bf16",
     "rnn_tanh_step_f32",
+    "rnn_tanh_step_bf16",
     "rnn_relu_step_f32",
+    "rnn_relu_step_bf16",
     "tree_leaf_f32",
+    "tree_leaf_bf16",
     "tree_inner_f32",
-    linear::PackedLinearArgMax::KERNELS[0],
-    linear::PackedLinearArgMax::KERNELS[1],
+    "tree_inner_bf16",
+    "linear_arg_max_f32",
+    "linear_arg_max_bf16",
+    "arg_max_of_parts",
     rows::COPY_ROWS,
     rows::COPY_OPERAND,
     rows::FINISH_STEP,
@@ -63,15 +75,20 @@ pub const NAMES: [&str; 14] = [
 mod tests {
     use super::*;
 
+    /// The kernel that a line makes: a macro's name in capitals, whose first argument is the kernel's.
+    fn kernel_of(line: &'static str) -> Option<&'static str> {
+        let (made_by, arguments) = line.split_once('(')?;
+        let is_macro = made_by.chars().all(|letter| letter.is_ascii_uppercase());
+        is_macro.then(|| arguments.split([',', ')']).next()).flatten()
+    }
+
     #[test]
     fn names_are_those_of_the_sources() {
-        let of_source = |source: &Source| source.text.matches("\nKERNEL(").count();
-        // Four kernels of a file are made by one macro.
-        let count: usize = SOURCES.iter().map(of_source).sum();
-        assert_eq!(count + 4, NAMES.len());
-        for name in NAMES {
-            let is_there = |source: &Source| source.text.contains(&format!("({name}"));
-            assert!(SOURCES.iter().any(is_there), "{name}");
-        }
+        let mut made: Vec<_> =
+            SOURCES.iter().flat_map(|source| source.text.lines()).filter_map(kernel_of).collect();
+        let mut names = NAMES;
+        made.sort_unstable();
+        names.sort_unstable();
+        assert_eq!(made, names);
     }
 }

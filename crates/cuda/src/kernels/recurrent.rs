@@ -7,6 +7,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::batch::{Batch, Lookup, Operand};
 use super::tiles;
+use super::weights::Storage;
 
 /// The argument of the kernels.
 #[repr(C)]
@@ -58,10 +59,10 @@ pub struct PackedRecurrent {
 pub struct PackedLaunch {
     /// The kernel's name.
     pub kernel: &'static str,
-    /// Weights of x, `[input_size, hidden_size, gates]`.
-    pub w: Vec<f32>,
-    /// Weights of h, `[hidden_size, hidden_size, gates]`.
-    pub r: Vec<f32>,
+    /// Weights of x, `[input_size, hidden_size, gates]`, as they are stored.
+    pub w: Vec<u8>,
+    /// Weights of h, `[hidden_size, hidden_size, gates]`, likewise.
+    pub r: Vec<u8>,
     /// What sums begin with, `[hidden_size, sums]`: biases of x and h together, but for the last gate of a GRU whose reset comes after the
     /// product, which has a sum for each.
     pub b: Vec<f32>,
@@ -69,19 +70,24 @@ pub struct PackedLaunch {
 
 impl PackedRecurrent {
     /// Packs a cell; none if there is no kernel for it.
-    pub fn new(cell: &RecurrentCell) -> Option<Self> {
+    pub fn new(cell: &RecurrentCell, storage: Storage) -> Option<Self> {
         let launches = match &cell.kind {
-            RecurrentKind::Lstm { bytes: None, .. } => vec![("lstm_step_f32", 0..4)],
+            RecurrentKind::Lstm { bytes: None, .. } => {
+                vec![(["lstm_step_f32", "lstm_step_bf16"], 0..4)]
+            }
             RecurrentKind::Lstm { .. } => return None,
             RecurrentKind::Gru { linear_before_reset: true } => {
-                vec![("gru_reset_after_step_f32", 0..3)]
+                vec![(["gru_reset_after_step_f32", "gru_reset_after_step_bf16"], 0..3)]
             }
-            RecurrentKind::Gru { .. } => vec![("gru_gates_f32", 0..2), ("gru_state_f32", 2..3)],
+            RecurrentKind::Gru { linear_before_reset: false } => vec![
+                (["gru_gates_f32", "gru_gates_bf16"], 0..2),
+                (["gru_state_f32", "gru_state_bf16"], 2..3),
+            ],
             RecurrentKind::Rnn { activation: RnnActivation::Tanh } => {
-                vec![("rnn_tanh_step_f32", 0..1)]
+                vec![(["rnn_tanh_step_f32", "rnn_tanh_step_bf16"], 0..1)]
             }
             RecurrentKind::Rnn { activation: RnnActivation::Relu } => {
-                vec![("rnn_relu_step_f32", 0..1)]
+                vec![(["rnn_relu_step_f32", "rnn_relu_step_bf16"], 0..1)]
             }
         };
         let peepholes = match &cell.kind {
@@ -90,8 +96,8 @@ impl PackedRecurrent {
             }
             _ => None,
         };
-        let launches =
-            launches.into_iter().map(|(kernel, gates)| PackedLaunch::new(kernel, gates, cell));
+        let launch = |(kernels, gates)| PackedLaunch::new(kernels, gates, cell, storage);
+        let launches = launches.into_iter().map(launch);
         let (input_size, hidden_size) = (cell.input_size, cell.hidden_size);
         Some(Self { launches: launches.collect(), peepholes, input_size, hidden_size })
     }
@@ -119,7 +125,12 @@ impl PackedRecurrent {
 
 impl PackedLaunch {
     /// The weights of some of a cell's gates.
-    fn new(kernel: &'static str, gates: Range<usize>, cell: &RecurrentCell) -> Self {
+    fn new(
+        kernels: [&'static str; 2],
+        gates: Range<usize>,
+        cell: &RecurrentCell,
+        storage: Storage,
+    ) -> Self {
         let hidden_size = cell.hidden_size;
         let bias = |of: usize, gate: usize, unit: usize| {
             let at = (of * cell.kind.gates() + gate) * hidden_size + unit;
@@ -134,11 +145,14 @@ impl PackedLaunch {
         };
         let units = 0..hidden_size;
         let b = units.flat_map(|unit| gates.clone().flat_map(move |gate| of_gate(gate, unit)));
+        let weights = |of: &[f32], inputs: usize| {
+            storage.bytes(&side_by_side(of, gates.clone(), hidden_size, inputs))
+        };
         Self {
-            kernel,
+            kernel: storage.choose(kernels),
             b: b.collect(),
-            w: side_by_side(&cell.w, gates.clone(), hidden_size, cell.input_size),
-            r: side_by_side(&cell.r, gates, hidden_size, hidden_size),
+            w: weights(&cell.w, cell.input_size),
+            r: weights(&cell.r, hidden_size),
         }
     }
 }
@@ -186,11 +200,12 @@ mod tests {
             b: Some(b.into()),
             lookup: None,
         };
-        let packed = PackedRecurrent::new(&cell).unwrap();
+        let packed = PackedRecurrent::new(&cell, Storage::F32).unwrap();
         assert_eq!(packed.launches[0].b, [11., 33., 5., 50., 22., 44., 6., 60.]);
         assert_eq!(packed.grid(17), [1, 2, 1]);
         let before = RecurrentKind::Gru { linear_before_reset: false };
-        let packed = PackedRecurrent::new(&RecurrentCell { kind: before, ..cell }).unwrap();
+        let cell = RecurrentCell { kind: before, ..cell };
+        let packed = PackedRecurrent::new(&cell, Storage::Bf16).unwrap();
         assert_eq!(packed.launches[0].b, [11., 33., 22., 44.]);
         assert_eq!(packed.launches[1].b, [55., 66.]);
     }

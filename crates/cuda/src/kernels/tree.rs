@@ -6,6 +6,7 @@ use bytemuck::{Pod, Zeroable};
 use super::batch::{Batch, Lookup, Operand};
 use super::recurrent::side_by_side;
 use super::tiles;
+use super::weights::Storage;
 
 /// The argument of the kernels.
 #[repr(C)]
@@ -44,10 +45,11 @@ pub struct TreeArguments {
 pub struct PackedTree {
     /// The kernel's name.
     pub kernel: &'static str,
-    /// Weights of x of a leaf, `[input_size, hidden_size, gates]`, or of h of the left child, `[hidden_size, hidden_size, gates]`.
-    pub w: Vec<f32>,
-    /// Weights of h of the right child.
-    pub r: Vec<f32>,
+    /// Weights of x of a leaf, `[input_size, hidden_size, gates]`, or of h of the left child, `[hidden_size, hidden_size, gates]`, as
+    /// they are stored.
+    pub w: Vec<u8>,
+    /// Weights of h of the right child, likewise.
+    pub r: Vec<u8>,
     /// `[hidden_size, gates]`.
     pub b: Vec<f32>,
     input_size: usize,
@@ -56,23 +58,26 @@ pub struct PackedTree {
 
 impl PackedTree {
     /// Packs a cell.
-    pub fn new(cell: &TreeCell) -> Self {
+    pub fn new(cell: &TreeCell, storage: Storage) -> Self {
         let biases = |b: Option<&[f32]>, gates: usize, hidden: usize| {
             b.map_or_else(|| vec![0.0; gates * hidden], |b| side_by_side(b, 0..gates, hidden, 1))
         };
+        let weights = |w: &[f32], gates: usize, hidden: usize, inputs: usize| {
+            storage.bytes(&side_by_side(w, 0..gates, hidden, inputs))
+        };
         match cell {
             TreeCell::Leaf { input_size, hidden_size, w, b, .. } => Self {
-                kernel: "tree_leaf_f32",
-                w: side_by_side(w, 0..3, *hidden_size, *input_size),
+                kernel: storage.choose(["tree_leaf_f32", "tree_leaf_bf16"]),
+                w: weights(w, 3, *hidden_size, *input_size),
                 r: Vec::new(),
                 b: biases(b.as_deref(), 3, *hidden_size),
                 input_size: *input_size,
                 hidden_size: *hidden_size,
             },
             TreeCell::Inner { hidden_size, l, r, b } => Self {
-                kernel: "tree_inner_f32",
-                w: side_by_side(l, 0..5, *hidden_size, *hidden_size),
-                r: side_by_side(r, 0..5, *hidden_size, *hidden_size),
+                kernel: storage.choose(["tree_inner_f32", "tree_inner_bf16"]),
+                w: weights(l, 5, *hidden_size, *hidden_size),
+                r: weights(r, 5, *hidden_size, *hidden_size),
                 b: biases(b.as_deref(), 5, *hidden_size),
                 input_size: *hidden_size,
                 hidden_size: *hidden_size,

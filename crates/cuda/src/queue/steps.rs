@@ -9,7 +9,7 @@ use super::submitter::{Submitter, TaskError};
 use crate::cells::{CudaCell, Operation, OperationBody, Stepwise, Table};
 use crate::gpu::GpuError;
 use crate::kernels::batch::{Batch, Lookup, Operand};
-use crate::kernels::linear::{LinearArguments, PART_BYTES, PackedLinearArgMax};
+use crate::kernels::linear::{LinearArguments, PART_BYTES};
 use crate::kernels::recurrent::StepArguments;
 use crate::kernels::rows::{BLOCK, COPY_OPERAND, CopyOperandArguments, FINISH_STEP};
 use crate::kernels::tiles;
@@ -205,9 +205,8 @@ impl Submitter {
                     inputs: linear.packed.inputs() as i32,
                     outputs: linear.packed.outputs() as i32,
                 };
-                let launches =
-                    PackedLinearArgMax::KERNELS.into_iter().zip(linear.packed.grids(rows));
-                for (kernel, grid) in launches {
+                let grids = linear.packed.grids(rows);
+                for (kernel, grid) in linear.packed.kernels.into_iter().zip(grids) {
                     stream.launch(kernel, grid, tiles::BLOCK, &arguments)?;
                 }
             }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use batchmaker_cuda::kernels::batch::{Batch, Lookup, NO_OUTPUT, Port, Row};
 use batchmaker_cuda::kernels::tiles;
+use batchmaker_cuda::kernels::weights::Storage;
 use batchmaker_cuda_emulator::{
     DevicePointer, Fault, KernelLibrary, Launch, Memory, Place, Report, Schedule, compile, run,
 };
+use batchmaker_graph::Precision;
 use bytemuck::{Pod, Zeroable};
 
 /// Schedules of each shape.
@@ -15,6 +17,14 @@ pub(crate) const SEEDS: u64 = 20;
 
 /// The largest difference of cells from their equations in f64.
 pub(crate) const TOLERANCE: f64 = 1e-5;
+
+/// The precisions that kernels have.
+pub(crate) const PRECISIONS: [Precision; 2] = [Precision::F32, Precision::Bf16];
+
+/// How weights of a precision are stored.
+pub(crate) fn storage(precision: Precision) -> Storage {
+    Storage::of(precision).unwrap()
+}
 
 fn kernels() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")
@@ -46,9 +56,11 @@ pub(crate) fn library(name: &str, file: &str, replaced: Option<[&str; 2]>) -> Ke
     KernelLibrary::load(&to).unwrap()
 }
 
-/// Numbers between -1 and 1, no two alike nearby.
+/// Numbers between -1 and 1, no two alike nearby. Each fifth is in the middle of two numbers that bfloat16 has.
 pub(crate) fn numbers(count: usize, seed: usize) -> Vec<f32> {
-    (0..count).map(|at| ((at + 131 * seed) as f32 * 0.618_034).fract() * 2.0 - 1.0).collect()
+    let number = |at: usize| ((at + 131 * seed) as f32 * 0.618_034).fract() * 2.0 - 1.0;
+    let middle = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000 | 0x8000);
+    (0..count).map(|at| if at % 5 == 4 { middle(number(at)) } else { number(at) }).collect()
 }
 
 /// Weights of sums of `inputs` products: they leave gates between 0 and 1.

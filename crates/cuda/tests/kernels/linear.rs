@@ -2,6 +2,7 @@
 
 use batchmaker_cuda::kernels::batch::Operand;
 use batchmaker_cuda::kernels::linear::{LinearArguments, PART_BYTES, PackedLinearArgMax};
+use batchmaker_cuda::kernels::weights::{Storage, bf16};
 use batchmaker_cuda_emulator::{KernelLibrary, Report};
 use batchmaker_graph::LinearArgMax;
 
@@ -40,12 +41,23 @@ fn layer(inputs: usize, outputs: usize) -> LinearArgMax {
     }
 }
 
+const STORAGES: [Storage; 2] = [Storage::F32, Storage::Bf16];
+
+/// The number that is multiplied for one.
+fn factor(storage: Storage, value: f32) -> f32 {
+    match storage {
+        Storage::F32 => value,
+        Storage::Bf16 => f32::from_bits(u32::from(bf16(value)) << 16),
+    }
+}
+
 /// The first index of the greatest sum, in the kernels' order of sums.
-fn expected(layer: &LinearArgMax, x: &[f32]) -> i64 {
+fn expected((layer, storage): (&LinearArgMax, Storage), x: &[f32]) -> i64 {
     let b = layer.b.as_ref().unwrap();
     let sum = |output: usize| {
         let of_output = &layer.w[output * layer.input_size..][..layer.input_size];
-        x.iter().zip(of_output).fold(b[output], |sum, (x, w)| x.mul_add(*w, sum))
+        let factors = x.iter().zip(of_output).map(|(&x, &w)| [x, w].map(|of| factor(storage, of)));
+        factors.fold(b[output], |sum, [x, w]| x.mul_add(w, sum))
     };
     let sums = (0..layer.output_size).map(|output| (output, sum(output)));
     let first = (0, f32::NEG_INFINITY);
@@ -55,11 +67,11 @@ fn expected(layer: &LinearArgMax, x: &[f32]) -> i64 {
 /// What the kernels report of a batch, and the indices that they find; then those that are right.
 fn run(
     library: &KernelLibrary,
-    layer: &LinearArgMax,
+    (layer, storage): (&LinearArgMax, Storage),
     (count, places): (usize, Places),
     seed: u64,
 ) -> (Vec<Report>, Vec<i64>, Vec<i64>) {
-    let (gpu, packed) = (Gpu::new(), PackedLinearArgMax::new(layer));
+    let (gpu, packed) = (Gpu::new(), PackedLinearArgMax::new(layer, storage));
     let (inputs, rows) = (packed.inputs(), rows(count, 1));
     let (mut x, mut ports) = (Vec::new(), Vec::new());
     for (number, row) in rows.iter().enumerate() {
@@ -67,7 +79,8 @@ fn run(
         let mut values = numbers(length * inputs, 7 + number);
         // The last row has a sum that is no number for each output.
         if number == count - 1 {
-            values[node * inputs] = f32::NAN;
+            // All its bits are set, as those of a GPU are: rounding must not overflow.
+            values[node * inputs] = f32::from_bits(0x7fff_ffff);
         }
         x.push(values[node * inputs..][..inputs].to_vec());
         ports.push(Value::upload(&gpu, number, length, &values).port(&gpu, 0));
@@ -91,7 +104,7 @@ fn run(
         outputs: packed.outputs() as i32,
     };
     let mut reports = Vec::new();
-    for (kernel, grid) in PackedLinearArgMax::KERNELS.into_iter().zip(packed.grids(count)) {
+    for (kernel, grid) in packed.kernels.into_iter().zip(packed.grids(count)) {
         reports.extend(gpu.launch_tiles((library, kernel), grid, &arguments, seed));
     }
     // Places that are no row's have no index.
@@ -101,7 +114,7 @@ fn run(
             Places::PortsAndDense => number,
             Places::DenseAndSlots => half_of(row, true),
         };
-        right[place] = expected(layer, x);
+        right[place] = expected((layer, storage), x);
     }
     (reports, gpu.read(indices, right.len()), right)
 }
@@ -110,11 +123,13 @@ fn run(
 fn the_first_of_the_greatest_is_found() {
     let library = library("right", FILE, None);
     let mut others = 0;
-    for [rows, inputs, outputs] in SHAPES {
+    for ([rows, inputs, outputs], storage) in
+        SHAPES.into_iter().flat_map(|shape| STORAGES.map(|storage| (shape, storage)))
+    {
         let layer = layer(inputs, outputs);
         for (seed, places) in (0..SEEDS).zip(PLACES.into_iter().cycle()) {
-            let (reports, found, right) = run(&library, &layer, (rows, places), seed);
-            let of = format!("{outputs} outputs, {places:?}, seed {seed}");
+            let (reports, found, right) = run(&library, (&layer, storage), (rows, places), seed);
+            let of = format!("{outputs} outputs, {storage:?}, {places:?}, seed {seed}");
             assert!(reports.is_empty(), "{of}: {}", reports[0]);
             assert_eq!(found, right, "{of}");
             assert!(right.contains(&0), "{of}: of a row without numbers");
@@ -127,9 +142,11 @@ fn the_first_of_the_greatest_is_found() {
 fn is_found(name: &str, replaced: [&str; 2], found: Found) {
     let library = library(name, FILE, Some(replaced));
     for [rows, inputs, outputs] in SHAPES {
-        for places in PLACES {
-            let (reports, indices, right) =
-                run(&library, &layer(inputs, outputs), (rows, places), 0);
+        for (places, storage) in
+            PLACES.into_iter().flat_map(|places| STORAGES.map(|storage| (places, storage)))
+        {
+            let layer = layer(inputs, outputs);
+            let (reports, indices, right) = run(&library, (&layer, storage), (rows, places), 0);
             if found.is_by(&reports, || indices != right) {
                 return;
             }
@@ -149,5 +166,6 @@ bugs! {
     half_of_a_warp: "for (int by = 16;" => "for (int by = 8;", Found::ByValues;
     wrong_mask: "{__shfl_xor_sync(0xffffffffu, own.sum, by)" => "{__shfl_xor_sync(0x7fffffffu, own.sum, by)", Found::By(Fault::WarpMask);
     parts_of_another_row: "of.parts[(long long)row * blocks + part]" => "of.parts[part]", Found::ByValues;
+    no_number_becomes_one: "return x == x ? __uint_as_float(normal) : x;" => "return __uint_as_float(normal);", Found::ByValues;
     parts_of_32_blocks: "part < blocks; part += UNITS" => "part < UNITS; part += UNITS", Found::ByAnything;
 }

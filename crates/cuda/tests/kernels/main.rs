@@ -2,6 +2,7 @@
 //! planted in its source are found. Takes g++.
 #![cfg(all(target_arch = "x86_64", unix))]
 
+mod chains;
 mod harness;
 mod linear;
 mod recurrent;

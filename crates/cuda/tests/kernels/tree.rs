@@ -8,8 +8,8 @@ use batchmaker_graph::{Precision, TreeCell};
 use bytemuck::Zeroable;
 
 use crate::harness::{
-    Embedding, Found, Gpu, SEEDS, TOLERANCE, Value, bits, bugs, difference, input_node, known_id,
-    library, numbers, rows, weights, wide,
+    Embedding, Found, Gpu, PRECISIONS, SEEDS, TOLERANCE, Value, bits, bugs, difference, input_node,
+    known_id, library, numbers, rows, storage, weights, wide,
 };
 
 const FILE: &str = "tree_node.cu";
@@ -61,6 +61,7 @@ fn cell(kind: Kind, input_size: usize, hidden_size: usize) -> TreeCell {
 /// A batch of nodes.
 struct Nodes {
     cell: TreeCell,
+    precision: Precision,
     packed: PackedTree,
     gpu: Gpu,
     rows: Vec<Row>,
@@ -75,9 +76,13 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn new((kind, places): (Kind, Places), [count, input, hidden]: [usize; 3]) -> Self {
+    fn new(
+        (kind, places): (Kind, Places),
+        precision: Precision,
+        [count, input, hidden]: [usize; 3],
+    ) -> Self {
         let cell = cell(kind, input, hidden);
-        let (gpu, packed) = (Gpu::new(), PackedTree::new(&cell));
+        let (gpu, packed) = (Gpu::new(), PackedTree::new(&cell, storage(precision)));
         let (inputs_of_row, width) = if kind == Kind::Inner { (4, hidden) } else { (1, input) };
         let embedding = Embedding::upload(&gpu, width);
         let rows = rows(count, inputs_of_row);
@@ -132,7 +137,7 @@ impl Nodes {
             input: input as i32,
             hidden: hidden as i32,
         };
-        Self { cell, packed, gpu, rows, ports, inputs, embedding, outputs, arguments }
+        Self { cell, precision, packed, gpu, rows, ports, inputs, embedding, outputs, arguments }
     }
 
     /// Runs all rows.
@@ -162,17 +167,22 @@ impl Nodes {
             let right = match &self.cell {
                 TreeCell::Leaf { hidden_size, w, b, .. } => {
                     let b = b.as_deref();
-                    reference::tree_leaf(Precision::F32, *hidden_size, w, b, &inputs[0])
+                    reference::tree_leaf(self.precision, *hidden_size, w, b, &inputs[0])
                 }
                 TreeCell::Inner { l, r, b, .. } => {
                     let children = [0, 1, 2, 3].map(|port| inputs[port].as_slice());
-                    reference::tree_inner(Precision::F32, [l, r], b.as_deref(), children)
+                    reference::tree_inner(self.precision, [l, r], b.as_deref(), children)
                 }
             };
             difference(&self.after(row), &right)
         };
         self.inputs.iter().enumerate().map(of_row).fold(0.0, f64::max)
     }
+}
+
+/// All cases in all precisions.
+fn cases() -> impl Iterator<Item = ((Kind, Places), Precision)> {
+    CASES.into_iter().flat_map(|case| PRECISIONS.map(|precision| (case, precision)))
 }
 
 /// Rows, elements of x, units.
@@ -182,10 +192,10 @@ const SHAPES: [[usize; 3]; 2] = [[5, 3, 6], [19, 50, 40]];
 fn nodes_of_trees_are_right() {
     let library = library("right", FILE, None);
     for shape in SHAPES {
-        for case in CASES {
-            let nodes = Nodes::new(case, shape);
+        for (case, precision) in cases() {
+            let nodes = Nodes::new(case, precision, shape);
             for seed in 0..SEEDS {
-                let of = format!("{case:?}, {shape:?}, seed {seed}");
+                let of = format!("{case:?}, {precision}, {shape:?}, seed {seed}");
                 let reports = nodes.run(&library, seed);
                 assert!(reports.is_empty(), "{of}: {}", reports[0]);
                 let error = nodes.error();
@@ -199,8 +209,8 @@ fn nodes_of_trees_are_right() {
 #[test]
 fn a_row_alone_has_the_bits_of_a_row_in_a_batch() {
     let library = library("alone", FILE, None);
-    for case in CASES.into_iter().filter(|(_, places)| *places == Places::Ports) {
-        let [together, alone] = [0; 2].map(|_| Nodes::new(case, SHAPES[1]));
+    for (case, precision) in cases().filter(|((_, places), _)| *places == Places::Ports) {
+        let [together, alone] = [0; 2].map(|_| Nodes::new(case, precision, SHAPES[1]));
         assert!(together.run(&library, 0).is_empty());
         for row in [0, 1, together.rows.len() - 1] {
             let reports = alone.run_some(&library, &[alone.rows[row]], 0);
@@ -213,8 +223,8 @@ fn a_row_alone_has_the_bits_of_a_row_in_a_batch() {
 fn is_found(name: &str, replaced: [&str; 2], found: Found) {
     let library = library(name, FILE, Some(replaced));
     for (shape, seed) in SHAPES.into_iter().flat_map(|of| (0..5).map(move |seed| (of, seed))) {
-        for case in CASES {
-            let nodes = Nodes::new(case, shape);
+        for (case, precision) in cases() {
+            let nodes = Nodes::new(case, precision, shape);
             let reports = nodes.run(&library, seed);
             if found.is_by(&reports, || nodes.error() > TOLERANCE) {
                 return;

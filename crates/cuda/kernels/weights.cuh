@@ -1,0 +1,33 @@
+// How weights are stored, and how they are multiplied: the types of src/kernels/weights.rs.
+//
+// A type has the stored `Weight`, the `Element` of a vector that weights are multiplied with, and the `Sum` of products: `factor` is what of an
+// element is multiplied, `weight` what of a weight.
+#pragma once
+#include "portable.cuh"
+
+// Sums of floats.
+struct Floats {
+  typedef float Element;
+  typedef float Sum;
+  DEVICE_MEMBER Sum add(float x, float w, Sum sum) { return fmaf(x, w, sum); }
+};
+
+struct F32 : Floats {
+  typedef float Weight;
+  DEVICE_MEMBER float factor(Element x) { return x; }
+  DEVICE_MEMBER float weight(Weight w) { return w; }
+};
+
+// The nearest bfloat16: of an f32 the upper 16 bits. A tie goes to even; what is subnormal there is 0; what is no number stays so.
+DEVICE float rounded_to_bf16(float x) {
+  const uint32_t bits = __float_as_uint(x), nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
+  const uint32_t normal = (nearest & 0x7f800000u) == 0u ? nearest & 0x80000000u : nearest;
+  return x == x ? __uint_as_float(normal) : x;
+}
+
+// Weights are stored as bfloat16, and vectors are rounded to it. Sums are f32, in which a product is exact.
+struct Bf16 : Floats {
+  typedef uint16_t Weight;
+  DEVICE_MEMBER float factor(Element x) { return rounded_to_bf16(x); }
+  DEVICE_MEMBER float weight(Weight w) { return __uint_as_float((uint32_t)w << 16); }
+};
