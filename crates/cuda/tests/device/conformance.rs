@@ -30,7 +30,7 @@ impl Subject for Cuda {
     }
 
     fn precisions(&self) -> &[Precision] {
-        &[Precision::F32]
+        &[Precision::F32, Precision::Bf16]
     }
 
     fn runs_lstms_of_bytes(&self) -> bool {
@@ -49,7 +49,8 @@ fn check(emulated: &'static Emulated, gpus: usize, is_chosen: fn(&str) -> bool) 
     let cases = conformance::cases().into_iter().filter(|case| is_chosen(case.name()));
     let summary = conformance::run(&Cuda { emulated, gpus }, cases.collect());
     let is_expected = |name: &&String| {
-        name.starts_with("precisions/")
+        name.starts_with("precisions/int8: ")
+            || name.starts_with("precisions/lstm of bytes")
             || **name == "streams/steps of a task that goes on"
             || **name == "plans/batches run as measured have the same bits"
     };
@@ -63,6 +64,11 @@ fn is_of_two(name: &str) -> bool {
     name.starts_with("two workers/") || is_loss(name)
 }
 
+/// Whether a case is of cells whose weights are rounded.
+fn is_of_precisions(name: &str) -> bool {
+    name.starts_with("precisions/")
+}
+
 /// Whether a case loses a GPU, after which the process has it no more.
 fn is_loss(name: &str) -> bool {
     name.starts_with("losses/")
@@ -70,8 +76,13 @@ fn is_loss(name: &str) -> bool {
 
 #[test]
 fn one_gpu() {
-    let check = |emulated| check(emulated, 1, |name| !is_of_two(name));
+    let check = |emulated| check(emulated, 1, |name| !is_of_two(name) && !is_of_precisions(name));
     in_process("conformance::one_gpu", 1, check);
+}
+
+#[test]
+fn precisions() {
+    in_process("conformance::precisions", 1, |emulated| check(emulated, 1, is_of_precisions));
 }
 
 #[test]
