@@ -27,20 +27,26 @@ pub(crate) struct Access {
 impl Access {
     /// Whether two accesses, of threads of the same block or not, must be ordered. Atomic operations on the same bytes need no order if the
     /// scope of each includes the other's thread.
-    fn conflicts(self, other: Self, is_same_block: bool) -> bool {
-        let includes =
-            |scope: Option<Scope>| scope.is_some_and(|scope| is_same_block || scope >= Scope::Gpu);
-        let is_strong = includes(self.scope) && includes(other.scope) && self.bytes == other.bytes;
-        self.bytes & other.bytes != 0 && (self.is_write || other.is_write) && !is_strong
+    fn conflicts(self, other: Self, is_same_block: impl Fn() -> bool) -> bool {
+        if self.bytes & other.bytes == 0 || !(self.is_write || other.is_write) {
+            return false;
+        }
+        let includes = |scope: Option<Scope>| {
+            scope.is_some_and(|scope| scope >= Scope::Gpu || is_same_block())
+        };
+        let is_strong = self.bytes == other.bytes && includes(self.scope) && includes(other.scope);
+        !is_strong
     }
 
     /// Whether each access that conflicts with `other`, an earlier one which this access follows, conflicts with this one too.
-    fn stands_for(self, other: Self, is_same_block: bool) -> bool {
+    fn stands_for(self, other: Self, is_same_block: impl Fn() -> bool) -> bool {
         let is_as_weak = match (self.scope, other.scope) {
             (None, _) => true,
             (Some(_), None) => false,
             (Some(own), Some(of_other)) => {
-                own == of_other && (is_same_block || own >= Scope::Gpu) && self.bytes == other.bytes
+                own == of_other
+                    && self.bytes == other.bytes
+                    && (own >= Scope::Gpu || is_same_block())
             }
         };
         let covers = other.bytes & !self.bytes == 0;
@@ -215,7 +221,17 @@ impl Granule {
         access: Access,
         random: impl FnOnce() -> u32,
     ) -> Option<Earlier> {
-        let block = clock.thread() / of_block;
+        let own = clock.thread();
+        if !access.is_write && access.scope.is_none() && self.written() == 0 {
+            // Most accesses: reads of what the launch does not write.
+            let is_own = |of: &Entry| {
+                of.epoch.thread as usize == own && of.access().bytes & !access.bytes == 0
+            };
+            let place = self.entries.iter().position(|of| of.kind == 0 || is_own(of));
+            let place = place.unwrap_or_else(|| random() as usize % ACCESSES);
+            self.entries[place] = Entry::new(clock.epoch(), access);
+            return None;
+        }
         let (mut race, mut place) = (None, None);
         for (at, entry) in self.entries.iter_mut().enumerate() {
             let other = entry.access();
@@ -224,13 +240,14 @@ impl Granule {
                 continue;
             }
             let thread = entry.epoch.thread as ThreadNumber;
-            let (follows, is_same_block) = (clock.follows(entry.epoch), thread / of_block == block);
-            if !follows && access.conflicts(other, is_same_block) {
-                race = Some(Earlier::Thread(thread, other));
-            }
+            // What is known of a thread's own accesses is quickly said.
+            let follows = thread == own || clock.follows(entry.epoch);
+            let is_same_block = || thread / of_block == own / of_block;
             if follows && access.stands_for(other, is_same_block) {
                 *entry = Entry::default();
                 place = place.or(Some(at));
+            } else if !follows && access.conflicts(other, is_same_block) {
+                race = Some(Earlier::Thread(thread, other));
             }
         }
         let place = place.unwrap_or_else(|| self.least_needed(random() as usize % ACCESSES));
@@ -251,8 +268,12 @@ impl Granule {
             return false;
         }
         self.read_only |= bytes;
-        let written = Kind::ALL.iter().filter(|kind| kind.is_write());
-        written.fold(0, |all, &kind| all | self.accessed[kind as usize]) & bytes != 0
+        self.written() & bytes != 0
+    }
+
+    /// The bytes that the last operation has written.
+    fn written(&self) -> u8 {
+        self.accessed[Kind::Write as usize] | self.accessed[Kind::AtomicWrite as usize]
     }
 
     /// Whether the operation has read some of the bytes through the read-only cache.
