@@ -134,7 +134,7 @@ impl Machine {
         }
     }
 
-    /// The device that an engine with these workers and threads computes with: batches of all workers together take at
+    /// The device that an engine with these workers and threads computes with: on the cores, batches of all workers together take at
     /// most half of `bytes`, and `executor` runs programs, on the threads of a worker.
     ///
     /// # Errors

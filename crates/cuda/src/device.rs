@@ -15,6 +15,7 @@ use batchmaker_graph::{
 use crate::cells::{CellError, CudaCell, CudaCellBody};
 use crate::config::CudaConfig;
 use crate::gpu;
+use crate::kernels::tiles;
 use crate::lock::lock;
 use crate::memory::RequestMemory;
 use crate::queue::CudaQueue;
@@ -67,6 +68,7 @@ impl CudaDevice {
             cells: CellTable::default(),
             requests: RequestTable::default(),
             bytes: Mutex::default(),
+            poll_for: config.poll_for,
         });
         let bytes_max = config.bytes_max.unwrap_or(half);
         Ok(Self { config, processor, bytes_max, materializing: Mutex::default(), state })
@@ -94,7 +96,7 @@ impl Device for CudaDevice {
     fn materialize(&self, id: CellTypeId, cell: &CellType) -> Result<Materialized, DeviceError> {
         let materialized = |known: &CudaCell| Materialized {
             runner: known.runner(),
-            rows_max: None,
+            rows_max: Some(tiles::ROWS_MAX),
             slot_bytes: known.slot_bytes(),
             workers_of_a_row: 1,
         };
@@ -115,6 +117,7 @@ impl Device for CudaDevice {
     }
 
     fn release(&self, id: CellTypeId) {
+        let _one = lock(&self.materializing);
         if self.state.cells.release(id).is_some() {
             self.state.workers.iter().for_each(|worker| worker.forget_slots(id));
         }

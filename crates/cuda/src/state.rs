@@ -1,6 +1,7 @@
 //! What the queues of a device share: its workers, its cell types, and the requests in flight.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use batchmaker_device::{CellTable, RequestTable};
 
@@ -15,4 +16,6 @@ pub(crate) struct DeviceState {
     pub(crate) requests: RequestTable<RequestMemory>,
     /// Bytes of the values of all requests in flight, which each GPU may come to hold.
     pub(crate) bytes: Mutex<usize>,
+    /// The time for which completions are polled before a thread sleeps.
+    pub(crate) poll_for: Duration,
 }

@@ -374,7 +374,7 @@ pub enum Completion {
         /// The read that was asked for.
         read: Read,
         /// A tensor's elements for each value or state; a reason only where they were lost with a
-        /// worker's memory.
+        /// worker's memory, or where the device has no memory left to bring them together.
         data: Result<Vec<TensorData>, Arc<str>>,
     },
     /// This worker's part of the device is gone, with all tasks and reads in flight there and, where

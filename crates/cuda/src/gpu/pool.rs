@@ -62,31 +62,64 @@ impl Pool {
             return Ok(Allocation { pool: self.clone(), at, bytes });
         }
         let bytes = piece_bytes(bytes);
-        let mut state = self.state();
-        let free = state.free.get_mut(&bytes).and_then(Vec::pop);
-        let at = match free {
+        let at = match self.cut(bytes) {
             Some(at) => at,
-            None => self.cut(&mut state, bytes)?,
+            None => self.grow(bytes).or_else(|error| {
+                if !error.is_out_of_memory() || !self.give_back()? {
+                    return Err(error);
+                }
+                self.grow(bytes)
+            })?,
         };
-        drop(state);
         Ok(Allocation { pool: self.clone(), at, bytes })
     }
 
-    /// A new piece.
-    fn cut(&self, state: &mut State, bytes: usize) -> Result<u64, GpuError> {
-        if bytes > self.block_bytes / 4 {
-            let at = self.take_from_driver(bytes)?;
-            state.blocks.push(at);
-            return Ok(at);
-        }
-        if state.rest.1 < bytes {
-            let at = self.take_from_driver(self.block_bytes)?;
-            state.blocks.push(at);
-            state.rest = (at, self.block_bytes);
+    /// A piece of what the driver gave.
+    fn cut(&self, bytes: usize) -> Option<u64> {
+        let mut state = self.state();
+        if let Some(at) = state.free.get_mut(&bytes).and_then(Vec::pop) {
+            return Some(at);
         }
         let (at, left) = state.rest;
+        if left < bytes || self.is_large(bytes) {
+            return None;
+        }
         state.rest = (at + bytes as u64, left - bytes);
+        Some(at)
+    }
+
+    /// Whether a piece is an allocation of its own.
+    fn is_large(&self, bytes: usize) -> bool {
+        bytes > self.block_bytes / 4
+    }
+
+    /// A piece of new memory. Nobody waits for the lock while the driver is at work.
+    fn grow(&self, bytes: usize) -> Result<u64, GpuError> {
+        let is_large = self.is_large(bytes);
+        let block_bytes = if is_large { bytes } else { self.block_bytes };
+        let at = self.take_from_driver(block_bytes)?;
+        let mut state = self.state();
+        state.blocks.push(at);
+        // Another thread may have brought a block meanwhile.
+        if !is_large && state.rest.1 < block_bytes - bytes {
+            state.rest = (at + bytes as u64, block_bytes - bytes);
+        }
         Ok(at)
+    }
+
+    /// Gives free pieces that are allocations of their own back to the driver. Whether there were any.
+    fn give_back(&self) -> Result<bool, GpuError> {
+        let mut state = self.state();
+        let of_size = state.free.iter_mut().filter(|(bytes, _)| self.is_large(**bytes));
+        let given: Vec<u64> = of_size.flat_map(|(_, free)| free.drain(..)).collect();
+        state.blocks.retain(|block| !given.contains(block));
+        drop(state);
+        self.stream.synchronize()?;
+        for &at in &given {
+            // SAFETY: the piece is free, and the work that used it is done.
+            unsafe { result::free_sync(at) }?;
+        }
+        Ok(!given.is_empty())
     }
 
     fn take_from_driver(&self, bytes: usize) -> Result<u64, GpuError> {

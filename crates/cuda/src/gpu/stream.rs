@@ -1,7 +1,6 @@
 //! A stream of work for a GPU, and events in it.
 
 use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -139,18 +138,18 @@ impl Stream {
         Ok(unsafe { result::launch_kernel(kernel, grid, block, 0, self.raw, &mut arguments) }?)
     }
 
-    /// Has a thread of the driver run `work`, which calls no function of the driver, in its turn.
+    /// Has a thread of the driver run `work`, which calls no function of the driver and does not panic, in its turn. Where the GPU fails before,
+    /// `work` neither runs nor is dropped.
     pub(crate) fn run_on_host(&self, work: impl FnOnce() + Send + 'static) -> Result<(), GpuError> {
         unsafe extern "C" fn run(work: *mut c_void) {
             // SAFETY: the pointer is the one that was given away below, once.
             let work = unsafe { Box::from_raw(work.cast::<Box<dyn FnOnce() + Send>>()) };
-            // The driver knows no panics.
-            let _ = catch_unwind(AssertUnwindSafe(work));
+            work();
         }
         self.gpu.bind()?;
         let work: Box<Box<dyn FnOnce() + Send>> = Box::new(Box::new(work));
         let work = Box::into_raw(work).cast();
-        // SAFETY: `run` takes the box, once. A stream that fails before drops it unseen.
+        // SAFETY: `run` takes the box, once.
         let launched = unsafe { result::stream::launch_host_function(self.raw, run, work) };
         if launched.is_err() {
             // SAFETY: the driver has refused the box.
@@ -166,6 +165,16 @@ impl Stream {
         // SAFETY: both are this GPU's.
         unsafe { result::event::record(event.raw, self.raw) }?;
         Ok(event)
+    }
+
+    /// Whether the GPU has failed.
+    pub(crate) fn check(&self) -> Result<(), GpuError> {
+        self.gpu.bind()?;
+        // SAFETY: the stream is there.
+        match unsafe { sys::cuStreamQuery(self.raw) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(()),
+            queried => Ok(queried.result()?),
+        }
     }
 
     /// Waits until all work is done.

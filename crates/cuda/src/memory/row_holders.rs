@@ -2,8 +2,17 @@
 
 use batchmaker_graph::{CellGraph, Rows, ValueIndex};
 
-/// For each row of a request's values, the workers that hold it: a bit for each. None holds a row that nobody has written.
-pub(crate) struct RowHolders(Vec<Vec<u64>>);
+/// For each row of a request's values, the workers that hold it. None holds a row that nobody has written.
+pub(crate) struct RowHolders(Vec<Vec<Held>>);
+
+/// The holders of a row.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    /// A bit for each worker.
+    by: u64,
+    /// The one that wrote it: others may still be copying it.
+    writer: u8,
+}
 
 /// Where a worker finds rows that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,28 +21,30 @@ pub(crate) enum Holder {
     Own,
     /// In that of another worker.
     Other(usize),
-    /// Nowhere: all that held them are lost.
+    /// Nowhere: the worker that wrote them is lost.
     Lost,
 }
 
 impl RowHolders {
     /// Inputs, which the host holds, are everywhere.
     pub(crate) fn new(graph: &CellGraph) -> Self {
-        let mut rows: Vec<Vec<u64>> =
-            graph.values().iter().map(|value| vec![0; value.rows as usize]).collect();
-        graph.inputs().iter().for_each(|input| rows[input.index()].fill(u64::MAX));
+        let unwritten = |rows: u32| vec![Held::default(); rows as usize];
+        let mut rows: Vec<_> = graph.values().iter().map(|value| unwritten(value.rows)).collect();
+        let everywhere = Held { by: u64::MAX, writer: 0 };
+        graph.inputs().iter().for_each(|input| rows[input.index()].fill(everywhere));
         Self(rows)
     }
 
     /// A worker writes the rows of a node.
     pub(crate) fn write(&mut self, rows: &Rows, node: u32, worker: usize) {
         let first = rows.row(node);
-        self.0[rows.value.index()][first..first + rows.span as usize].fill(1 << worker);
+        let held = Held { by: 1 << worker, writer: worker as u8 };
+        self.0[rows.value.index()][first..first + rows.span as usize].fill(held);
     }
 
     /// A worker has copied a row.
     pub(crate) fn copied(&mut self, value: ValueIndex, row: usize, worker: usize) {
-        self.0[value.index()][row] |= 1 << worker;
+        self.0[value.index()][row].by |= 1 << worker;
     }
 
     /// Where a worker finds a row. What nobody has written is zeros everywhere.
@@ -43,12 +54,12 @@ impl RowHolders {
         worker: usize,
         is_lost: impl Fn(usize) -> bool,
     ) -> Holder {
-        let held = self.0[value.index()][row];
-        if held == 0 || held >> worker & 1 == 1 {
+        let Held { by, writer } = self.0[value.index()][row];
+        if by == 0 || by >> worker & 1 == 1 {
             return Holder::Own;
         }
-        let others = (0..64).filter(|&other| held >> other & 1 == 1);
-        others.into_iter().find(|&other| !is_lost(other)).map_or(Holder::Lost, Holder::Other)
+        let writer = usize::from(writer);
+        if is_lost(writer) { Holder::Lost } else { Holder::Other(writer) }
     }
 }
 
@@ -75,6 +86,6 @@ mod tests {
         assert_eq!(holders.holder((y, 1), 0, |worker| worker == 1), Holder::Lost);
         holders.copied(y, 1, 0);
         assert_eq!(holders.holder((y, 1), 0, none), Holder::Own);
-        assert_eq!(holders.holder((y, 1), 2, |worker| worker == 0), Holder::Other(1));
+        assert_eq!(holders.holder((y, 1), 2, none), Holder::Other(1), "the one that wrote it");
     }
 }

@@ -70,6 +70,8 @@ impl Slots {
         if let Some(old) = self.memory.take() {
             stream.copy(new.states.at(), old.states.at(), old.slots * bytes)?;
             stream.copy(new.ended.at(), old.ended.at(), old.slots * 4)?;
+            // Other GPUs may read states from here on.
+            stream.synchronize()?;
             self.before.push(old);
         }
         self.memory = Some(new);
@@ -109,7 +111,8 @@ impl Slots {
     /// A chain leaves the roster. Its slot may be another's by now.
     pub(crate) fn leave(&mut self, slot: SlotId) {
         let time = self.time;
-        let entry = &mut self.entries[slot.index as usize];
+        // A chain that found no room is not here.
+        let Some(entry) = self.entries.get_mut(slot.index as usize) else { return };
         if entry.generation == slot.generation && entry.is_on_roster {
             *entry = Entry { half: entry.half_at(time), is_on_roster: false, ..*entry };
         }

@@ -11,7 +11,10 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// Ranges begin at multiples of this number of bytes.
 const ALIGNMENT: usize = 64;
 
-/// Pinned memory in blocks, each of which is used again once all work that uses it is done.
+/// Blocks that are larger are given back when nothing uses them.
+const KEPT_BYTES: usize = 16 << 20;
+
+/// Pinned memory in blocks, each of which is used again once the results of all work that uses it were taken.
 pub(crate) struct Staging {
     gpu: Arc<Gpu>,
     /// The one in use is the last.
@@ -49,17 +52,20 @@ impl Staging {
         Self { gpu: gpu.clone(), blocks: VecDeque::new() }
     }
 
-    /// Takes a range for work of that number. Work up to number `done` is done.
+    /// Takes a range for work of that number. The results of work up to number `collected` were taken.
     pub(crate) fn take(
         &mut self,
         bytes: usize,
         number: u64,
-        done: u64,
+        collected: u64,
     ) -> Result<Staged, GpuError> {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         let has_room = |block: &Block| block.memory.bytes() - block.used >= bytes;
         if !self.blocks.back().is_some_and(has_room) {
-            let is_free = |block: &Block| block.until <= done && block.memory.bytes() >= bytes;
+            self.blocks.retain(|block| {
+                block.until > collected || block.memory.bytes() <= KEPT_BYTES.max(bytes)
+            });
+            let is_free = |block: &Block| block.until <= collected && block.memory.bytes() >= bytes;
             let free = self.blocks.iter().position(is_free);
             let block = match free.and_then(|free| self.blocks.remove(free)) {
                 Some(block) => Block { used: 0, ..block },

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use batchmaker_graph::{EndOfSequence, RequestId, RunIndex};
-use bytemuck::from_bytes;
 
 use crate::gpu::{Allocation, GpuError, Pinned};
 use crate::kernels::batch::Batch;
@@ -24,7 +23,7 @@ const ENDS_AT: usize = STATUSES_AT + STATUSES * size_of::<Status>();
 pub(super) struct Completions {
     worker: Arc<Worker>,
     /// The counter, the statuses and the ends.
-    memory: Pinned,
+    memory: Arc<Pinned>,
     /// On the GPU: whether a lookup has failed, and the number of ends so far.
     words: Allocation,
     /// Ends that were read.
@@ -33,7 +32,7 @@ pub(super) struct Completions {
 
 impl Completions {
     pub(super) fn new(worker: &Arc<Worker>) -> Result<Self, GpuError> {
-        let memory = Pinned::new(worker.gpu(), ENDS_AT + ENDS * size_of::<End>())?;
+        let memory = Arc::new(Pinned::new(worker.gpu(), ENDS_AT + ENDS * size_of::<End>())?);
         let words = worker.pool.allocate(8)?;
         worker.stream.clear(words.at(), 8)?;
         Ok(Self { worker: worker.clone(), memory, words, ends_read: 0 })
@@ -69,6 +68,11 @@ impl Completions {
         self.worker.stream.launch(SIGNAL, [1, 1, 1], [1, 1, 1], &arguments)
     }
 
+    /// The memory that begins with the counter.
+    pub(super) fn counter(&self) -> Arc<Pinned> {
+        self.memory.clone()
+    }
+
     /// The number of the last work that is done.
     pub(super) fn done(&self) -> u64 {
         self.memory.load()
@@ -82,7 +86,8 @@ impl Completions {
         while self.ends_read != end_count {
             let at = ENDS_AT + self.ends_read as usize % ENDS * size_of::<End>();
             let bytes = self.memory.read(at, size_of::<End>());
-            let &End { request: [index, generation], run, nodes } = from_bytes(&bytes);
+            let End { request: [index, generation], run, nodes } =
+                bytemuck::pod_read_unaligned(&bytes);
             let request = RequestId { index, generation };
             ends.push(EndOfSequence { request, run: RunIndex(run), nodes });
             self.ends_read = self.ends_read.wrapping_add(1);

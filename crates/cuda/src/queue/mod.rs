@@ -47,11 +47,10 @@ use programs::ProgramFailure;
 use reads::{Coming, ReadError};
 use rosters::Rosters;
 use submitter::{Submitter, TaskError};
-use watcher::Watcher;
+use watcher::{Watched, Watcher};
 
 /// The queue of one worker.
 pub(crate) struct CudaQueue {
-    // Dropped first: it waits for the GPU.
     watcher: Watcher,
     submitter: Submitter,
     rosters: Rosters,
@@ -95,7 +94,12 @@ impl CudaQueue {
     ) -> Result<Self, DeviceError> {
         let submitter = Submitter::new(state, number, threads)?;
         Ok(Self {
-            watcher: Watcher::start(submitter.worker.clone(), bell.clone())?,
+            watcher: Watcher::start(Watched {
+                worker: submitter.worker.clone(),
+                counter: submitter.completions.counter(),
+                poll_for: submitter.state.poll_for,
+                bell: bell.clone(),
+            })?,
             submitter,
             rosters: Rosters::default(),
             bell,
@@ -106,11 +110,18 @@ impl CudaQueue {
         })
     }
 
+    /// Whether a status or an end could be written in the place of one that was not taken.
+    fn is_full(&self) -> bool {
+        let Submitter { number, collected, ends_expected, .. } = self.submitter;
+        number - collected >= STATUSES as u64 - 1 || ends_expected > ENDS / 2
+    }
+
     /// Begins work. Waits where the statuses or the ring of ends could overflow.
     fn begin(&mut self) -> Result<(), GpuError> {
-        let is_full =
-            self.submitter.number - self.submitter.completions.done() >= STATUSES as u64 - 1;
-        if is_full || self.submitter.ends_expected > ENDS / 2 {
+        if self.is_full() {
+            self.collect();
+        }
+        if self.is_full() {
             self.submitter.worker.stream.synchronize()?;
             self.collect();
         }
@@ -168,10 +179,10 @@ impl CudaQueue {
         }
     }
 
-    /// Has the watcher ring when all work so far is done.
+    /// Has the watcher ring when all work so far is done: it may end long before what is submitted next.
     fn watch(&mut self) -> Result<(), GpuError> {
         self.note_busy();
-        self.watcher.watch(self.submitter.worker.stream.record()?);
+        self.watcher.watch(self.submitter.number, self.submitter.worker.stream.record()?);
         Ok(())
     }
 
@@ -191,6 +202,7 @@ impl CudaQueue {
         let done = self.submitter.completions.done();
         while self.pending.front().is_some_and(|front| front.number <= done) {
             let Some(Pending { number, kind }) = self.pending.pop_front() else { return };
+            self.submitter.collected = number;
             let (has_failed, ends) = self.submitter.completions.take(number);
             self.reported.push(match kind {
                 PendingKind::Task { id: task, refused, failure, ends_expected } => {
@@ -207,6 +219,17 @@ impl CudaQueue {
                 }
             });
         }
+        if self.pending.is_empty() {
+            self.submitter.collected = done;
+        }
+    }
+}
+
+impl Drop for CudaQueue {
+    /// Waits until the GPU has done all work: it uses this queue's memory.
+    fn drop(&mut self) {
+        // An error is that of a GPU that is lost, which uses nothing any more.
+        let _ = self.submitter.worker.stream.synchronize();
     }
 }
 
@@ -214,8 +237,10 @@ impl TaskQueue for CudaQueue {
     fn submit(&mut self, round: &mut Vec<BatchedTask>) {
         let tasks = std::mem::take(round);
         self.unless_lost(|queue| {
-            tasks.iter().try_for_each(|task| queue.submit_task(task))?;
-            queue.watch()
+            tasks.iter().try_for_each(|task| {
+                queue.submit_task(task)?;
+                queue.watch()
+            })
         });
     }
 

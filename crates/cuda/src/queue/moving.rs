@@ -60,37 +60,80 @@ impl Submitter {
         base: u64,
         rows: &Rows,
         node: u32,
-    ) -> Result<(), GpuError> {
+    ) -> Result<bool, GpuError> {
         let first = rows.row(node);
-        for row in first..first + rows.span as usize {
-            self.bring_row(memory, base, (rows.value, row))?;
+        self.bring_range(memory, base, rows.value, first..first + rows.span as usize)
+    }
+
+    /// Copies the last rows that a chain has written elsewhere, where it may end with its next node, which writes nothing.
+    pub(super) fn bring_last_rows(&mut self, listed: &Listed) -> Result<(), GpuError> {
+        let run = listed.of();
+        if run.stop.is_some() {
+            for sink in run.sinks.iter().filter(|sink| sink.time == SinkTime::Last) {
+                self.bring_rows(&listed.memory, listed.base, &sink.rows, 0)?;
+            }
         }
         Ok(())
     }
 
-    /// Copies a row from the GPU that holds it. Returns whether it is there: it may be lost.
-    pub(super) fn bring_row(
+    /// Copies rows from the GPUs that wrote them, those that lie together in one copy. Returns whether all are there: some may be lost.
+    pub(super) fn bring_range(
         &mut self,
         memory: &RequestMemory,
         base: u64,
-        (value, row): (ValueIndex, usize),
+        value: ValueIndex,
+        rows: Range<usize>,
     ) -> Result<bool, GpuError> {
         let Some(holders) = &memory.holders else { return Ok(true) };
-        let workers = &self.state.workers;
-        let is_lost = |worker: usize| workers[worker].lost().is_some();
-        let mut holders = lock(holders);
+        let state = self.state.clone();
+        let is_lost = |worker: usize| state.workers[worker].lost().is_some();
         let own = self.worker.number;
-        let other = match holders.holder((value, row), own, is_lost) {
-            Holder::Own => return Ok(true),
-            Holder::Lost => return Ok(false),
-            Holder::Other(other) => other,
+        let mut holders = lock(holders);
+        let (mut row, mut are_there) = (rows.start, true);
+        while row < rows.end {
+            let holder = holders.holder((value, row), own, is_lost);
+            let is_other = |&row: &usize| holders.holder((value, row), own, is_lost) != holder;
+            let end = (row + 1..rows.end).find(is_other).unwrap_or(rows.end);
+            are_there &= match holder {
+                Holder::Own => true,
+                Holder::Lost => false,
+                Holder::Other(other) => {
+                    let from = memory.base(other).map(|base| memory.row(base, value, row));
+                    let to = memory.row(base, value, row);
+                    let bytes = (end - row) * memory.row_bytes(value);
+                    let is_copied = match from {
+                        Some(from) => self.copy_from_worker(other, to, from, bytes)?,
+                        None => false,
+                    };
+                    if is_copied {
+                        (row..end).for_each(|row| holders.copied(value, row, own));
+                    }
+                    is_copied
+                }
+            };
+            row = end;
+        }
+        Ok(are_there)
+    }
+
+    /// Copies from the GPU of another worker. False where that GPU is lost.
+    pub(super) fn copy_from_worker(
+        &self,
+        other: usize,
+        to: u64,
+        from: u64,
+        bytes: usize,
+    ) -> Result<bool, GpuError> {
+        let other = &self.state.workers[other];
+        let Err(error) = self.worker.stream.copy_from(other.gpu(), to, from, bytes) else {
+            return Ok(true);
         };
-        let Some(from) = memory.base(other) else { return Ok(false) };
-        let (to, from) = (memory.row(base, value, row), memory.row(from, value, row));
-        let bytes = memory.row_bytes(value);
-        self.worker.stream.copy_from(workers[other].gpu(), to, from, bytes)?;
-        holders.copied(value, row, own);
-        Ok(true)
+        // Either of the two may be what the driver complains of.
+        if other.stream.check().is_ok() || self.worker.stream.check().is_err() {
+            return Err(error);
+        }
+        other.lose(&error.to_string());
+        Ok(false)
     }
 
     /// Notes that this GPU writes the rows of nodes of a run.

@@ -1,5 +1,6 @@
 //! Programs that the host runs in the order of the GPU's work: between the copy that brings their inputs and the one that takes their outputs.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use batchmaker_executor::{ExecutorError, ExecutorThreads};
@@ -13,8 +14,8 @@ use crate::memory::{Staged, append_bytes, of_bytes};
 pub(super) struct ProgramFailure(Arc<Mutex<Option<Arc<str>>>>);
 
 impl ProgramFailure {
-    fn note(&self, error: &ExecutorError) {
-        lock(&self.0).get_or_insert_with(|| error.to_string().into());
+    fn note(&self, reason: &str) {
+        lock(&self.0).get_or_insert_with(|| reason.into());
     }
 
     pub(super) fn get(&self) -> Option<Arc<str>> {
@@ -66,11 +67,19 @@ impl HostRun {
     ) {
         let inputs = self.inputs.iter().map(HostRows::read).collect();
         let _in_use = self.threads.in_use();
-        let outputs = self.threads.host().run(|| run(inputs, &self.threads));
-        if let Err(error) = &outputs {
-            self.failure.note(error);
-        }
-        let outputs = outputs.unwrap_or_default();
+        let run = AssertUnwindSafe(|| self.threads.host().run(|| run(inputs, &self.threads)));
+        // The driver, whose thread this is, knows no panics.
+        let outputs = match catch_unwind(run) {
+            Ok(Ok(outputs)) => outputs,
+            Ok(Err(error)) => {
+                self.failure.note(&error.to_string());
+                Vec::new()
+            }
+            Err(_) => {
+                self.failure.note("a program panicked");
+                Vec::new()
+            }
+        };
         for (at, rows) in self.outputs.iter().enumerate() {
             rows.write(outputs.get(at));
         }

@@ -66,10 +66,8 @@ impl Submitter {
         rows: std::ops::Range<usize>,
     ) -> Result<Coming, ReadError> {
         let base = self.settle(memory)?;
-        for row in rows.clone() {
-            if !self.bring_row(memory, base, (value, row))? {
-                return Err(ReadError::Lost);
-            }
+        if !self.bring_range(memory, base, value, rows.clone())? {
+            return Err(ReadError::Lost);
         }
         let element = memory.graph.values()[value.index()].row.element;
         let bytes = rows.len() * memory.row_bytes(value);

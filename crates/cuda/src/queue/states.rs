@@ -43,24 +43,24 @@ impl Submitter {
                     initial.iter().zip(&stepwise.states).zip(&stepwise.state_places)
                 {
                     let bytes = state.bytes().unwrap_or(0);
-                    let row = |rows: &Rows| (rows.value, rows.row(0));
-                    if let Some((value, row)) = rows.as_ref().map(row) {
-                        self.bring_row(&listed.memory, listed.base, (value, row))?;
+                    if let Some(rows) = rows {
+                        let row = rows.row(0);
+                        let row = row..row + 1;
+                        self.bring_range(&listed.memory, listed.base, rows.value, row)?;
                     }
-                    let from = rows.as_ref().map(|rows| {
-                        let (value, row) = row(rows);
-                        listed.memory.row(listed.base, value, row)
-                    });
+                    let address =
+                        |rows: &Rows| listed.memory.row(listed.base, rows.value, rows.row(0));
+                    let from = rows.as_ref().map(address);
                     upload.copy(slots.address(slot, 0) + *place as u64, from, bytes);
                 }
                 slots.set_half(slot, 0);
             }
             (_, Some((worker, state, ended))) => {
-                let other = self.state.workers[worker].gpu().clone();
                 let to = slots.address(slot, 0);
-                self.worker.stream.copy_from(&other, to, state, stepwise.half_bytes)?;
-                self.worker.stream.copy_from(&other, slots.ended_of(slot), ended, 4)?;
+                self.copy_from_worker(worker, to, state, stepwise.half_bytes)?;
+                self.copy_from_worker(worker, slots.ended_of(slot), ended, 4)?;
                 slots.set_half(slot, 0);
+                self.bring_last_rows(listed)?;
                 self.worker.states_moved.fetch_add(1, Ordering::Relaxed);
             }
             (_, None) => {}

@@ -43,8 +43,10 @@ pub(super) struct Submitter {
     pub(super) ends_expected: usize,
     /// The number of the last work.
     pub(super) number: u64,
+    /// The number of the last work whose results the host has taken.
+    pub(super) collected: u64,
     staging: Staging,
-    /// What a task uploads. The GPU is done with it when the next task's copy comes.
+    /// What a task uploads. The stream brings the next upload once what uses this one is done.
     buffer: Option<Allocation>,
     /// Registers of a batch, likewise.
     scratch: Option<Allocation>,
@@ -68,6 +70,7 @@ impl Submitter {
             failure: ProgramFailure::default(),
             ends_expected: 0,
             number: 0,
+            collected: 0,
             buffer: None,
             scratch: None,
         })
@@ -75,7 +78,8 @@ impl Submitter {
 
     /// Memory of the host for the work that is being submitted.
     pub(super) fn stage(&mut self, bytes: usize) -> Result<Staged, GpuError> {
-        self.staging.take(bytes, self.number, self.completions.done())
+        // What a read brought is there until it is taken.
+        self.staging.take(bytes, self.number, self.collected)
     }
 
     /// Memory of the GPU for the registers of a batch.

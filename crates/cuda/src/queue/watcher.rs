@@ -1,55 +1,82 @@
-//! A thread that waits for a GPU while its worker sleeps, and notices when the GPU is lost.
+//! A thread that waits for a GPU: it rings the worker's bell when work is done, and notices when the GPU is lost.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use batchmaker_device::{Bell, DeviceError};
 
-use crate::gpu::Event;
+use crate::gpu::{Event, Pinned};
 use crate::worker::Worker;
 
-/// Rings a worker's bell when its GPU has reached an event.
+/// What the thread watches, and whom it tells.
+pub(super) struct Watched {
+    pub(super) worker: Arc<Worker>,
+    /// The memory that begins with the number of the last work that is done.
+    pub(super) counter: Arc<Pinned>,
+    /// The time that it polls the counter before it sleeps until the driver wakes it.
+    pub(super) poll_for: Duration,
+    pub(super) bell: Arc<Bell>,
+}
+
+/// Rings a worker's bell when its GPU has done work.
 pub(super) struct Watcher {
-    events: Option<Sender<Event>>,
+    work: Option<Sender<(u64, Event)>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watcher {
-    pub(super) fn start(worker: Arc<Worker>, bell: Arc<Bell>) -> Result<Self, DeviceError> {
-        let (sender, events) = channel();
+    pub(super) fn start(watched: Watched) -> Result<Self, DeviceError> {
+        let (sender, work) = channel();
         let thread = std::thread::Builder::new()
-            .name(format!("gpu-watcher-{}", worker.number))
-            .spawn(move || watch(&worker, &bell, &events))
+            .name(format!("gpu-watcher-{}", watched.worker.number))
+            .spawn(move || watched.watch(&work))
             .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
-        Ok(Self { events: Some(sender), thread: Some(thread) })
+        Ok(Self { work: Some(sender), thread: Some(thread) })
     }
 
-    /// Has the bell rung once the GPU has reached an event.
-    pub(super) fn watch(&self, event: Event) {
-        if let Some(events) = &self.events {
+    /// Has the bell rung once the work of that number is done, behind which is an event.
+    pub(super) fn watch(&self, number: u64, event: Event) {
+        if let Some(work) = &self.work {
             // A watcher that is gone has reported a loss.
-            let _ = events.send(event);
+            let _ = work.send((number, event));
         }
     }
 }
 
-fn watch(worker: &Worker, bell: &Bell, events: &Receiver<Event>) {
-    while let Ok(event) = events.recv() {
-        let reached = event.wait();
-        if let Err(error) = reached {
-            worker.lose(&error.to_string());
+impl Watched {
+    fn watch(&self, work: &Receiver<(u64, Event)>) {
+        while let Ok((number, event)) = work.recv() {
+            let reached = if self.poll(number) { Ok(()) } else { event.wait() };
+            if let Err(error) = reached {
+                self.worker.lose(&error.to_string());
+            }
+            self.bell.ring();
+            if reached.is_err() {
+                return;
+            }
         }
-        bell.ring();
-        if reached.is_err() {
-            return;
+    }
+
+    /// Polls the counter for a while. Whether the work of that number is done.
+    fn poll(&self, number: u64) -> bool {
+        let start = Instant::now();
+        loop {
+            if self.counter.load() >= number {
+                return true;
+            }
+            if start.elapsed() >= self.poll_for {
+                return false;
+            }
+            std::hint::spin_loop();
         }
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        drop(self.events.take());
+        drop(self.work.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

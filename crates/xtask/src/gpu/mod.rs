@@ -38,6 +38,9 @@ pub(crate) struct Arguments {
     /// A Python that has PyTorch, for the timings beside it
     #[arg(long, value_name = "PATH", default_value = "python3")]
     python: String,
+    /// Take each piece of memory from the driver, with any contents, for tools that watch accesses
+    #[arg(long, hide = true)]
+    watched: bool,
 }
 
 /// A part of the check.
@@ -68,7 +71,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let is_wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
     let config = CudaConfig {
         gpus: vec![arguments.gpu],
-        fills_memory: true,
+        fills_memory: !arguments.watched,
+        block_bytes: if arguments.watched { 0 } else { CudaConfig::default().block_bytes },
         bytes_max: Some(1 << 24),
         ..CudaConfig::default()
     };

@@ -21,7 +21,8 @@ pub(super) fn run(gpu: usize) -> anyhow::Result<String> {
         for cases in CASES {
             let mut command = Command::new(PROGRAM);
             command.args(["--tool", tool, "--error-exitcode", "1"]).arg(&own);
-            command.args(["gpu", "--only", "suite", "--cases", cases, "--gpu", &gpu.to_string()]);
+            command.args(["gpu", "--watched", "--only", "suite", "--cases", cases]);
+            command.args(["--gpu", &gpu.to_string()]);
             let output = command.output().with_context(|| format!("{PROGRAM} does not start"))?;
             if !output.status.success() {
                 eprint!("{}", String::from_utf8_lossy(&output.stdout));

@@ -23,6 +23,10 @@ pub(super) fn cases() -> Vec<Case> {
         let body = move |subject: &dyn Subject| body(subject, open(counter()));
         Case::new(format!("ends/counter: {name}"), body).with_programs()
     };
+    let of_two = |name: &str, make: fn() -> Cell| {
+        let name = format!("two workers/{name}: a chain ends with its first node there");
+        Case::new(name, move |subject| moves(subject, open(make()))).with_workers(2)
+    };
     vec![
         of_decoder("in the middle of a task", |subject, open| ends(subject, &open, Form::Roster)),
         of_decoder("of explicit rows", |subject, open| ends(subject, &open, Form::Rows)),
@@ -32,6 +36,8 @@ pub(super) fn cases() -> Vec<Case> {
         of_counter("of explicit rows", |subject, open| ends(subject, &open, Form::Rows)),
         of_counter("joins again before anybody knows", joins_again),
         of_counter("padding ends nothing", padding_ends_nothing),
+        of_two("decoder", decoder),
+        of_two("counter", counter).with_programs(),
     ]
 }
 
@@ -112,6 +118,25 @@ fn ends(subject: &dyn Subject, open: &Open, form: Form) -> Check {
 
 fn join(request: RequestId, slot: SlotId, step: u32) -> Join {
     Join { request, run: RunIndex(0), slot, step, moved_from: None }
+}
+
+/// A chain runs up to its last node before the end, and ends with the first that it runs on another worker.
+fn moves(subject: &dyn Subject, open: Open) -> Check {
+    let mut harness = Harness::new(subject, vec![open.cell.clone()])?;
+    let request = open.chains[0].request(&open.cell);
+    let end = open.ends[0].expect("it ends");
+    let (id, slot) = (harness.admit(&request)?, harness.take_slot(CELL));
+    let roster = |leaves, joins, steps| Work::Roster { leaves, joins, steps };
+    let before =
+        [roster(Vec::new(), vec![join(id, slot, 0)], end), roster(vec![slot], Vec::new(), 1)];
+    harness.workers[0].run(before.map(|work| (CELL, work)))?;
+    let moved_from = harness.moved_from(0);
+    let there = Join { moved_from, ..join(id, slot, end) };
+    let done = harness.workers[1].run([(CELL, roster(Vec::new(), vec![there], LENGTH - end))])?;
+    let ends = ends_of(id, done.iter().flat_map(|done| &done.ends));
+    ensure!(ends == [(RunIndex(0), end + 1)], "the chain ends as {ends:?}");
+    let outputs = harness.finish(1, id)?;
+    harness.check(&request, &outputs)
 }
 
 /// Tasks are submitted before the end in the first of them is reported: chains leave the roster, come
