@@ -6,6 +6,7 @@
 #define DEVICE static inline
 #define DEVICE_MEMBER static inline
 
+// The bits of a float, and the float of bits.
 DEVICE uint32_t __float_as_uint(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -18,6 +19,7 @@ DEVICE float __uint_as_float(uint32_t bits) {
   return value;
 }
 #else
+typedef short int16_t;
 typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;

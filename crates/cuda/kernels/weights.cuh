@@ -31,3 +31,13 @@ struct Bf16 : Floats {
   DEVICE_MEMBER float factor(Element x) { return rounded_to_bf16(x); }
   DEVICE_MEMBER float weight(Weight w) { return __uint_as_float((uint32_t)w << 16); }
 };
+
+// Whole numbers of at most 255 in magnitude stand for floats. Sums are exact.
+struct Whole {
+  typedef int16_t Weight;
+  typedef int Element;
+  typedef int Sum;
+  DEVICE_MEMBER int factor(Element x) { return x; }
+  DEVICE_MEMBER int weight(Weight w) { return w; }
+  DEVICE_MEMBER Sum add(int x, int w, Sum sum) { return sum + x * w; }
+};

@@ -201,7 +201,9 @@ impl Packed<'_> {
 
     fn step(&mut self, cell: &batchmaker_graph::RecurrentCell) -> Result<OperationBody, CellError> {
         let step = Step::new(cell, self.storage()?, self.packing);
-        let none = || CellError::NoKernel("GPUs have no kernel for an LSTM of bytes".to_owned());
+        let none = || {
+            CellError::NoKernel("GPUs have no kernel for an LSTM of bytes of its size".to_owned())
+        };
         step.map(OperationBody::Step).ok_or_else(none)
     }
 

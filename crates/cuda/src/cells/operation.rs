@@ -53,6 +53,8 @@ pub(crate) struct Step {
     /// The places of w, r and b of each launch.
     pub(crate) weights: Vec<[u64; 3]>,
     pub(crate) peepholes: Option<u64>,
+    /// The places of the scales of W and R.
+    pub(crate) scales: [Option<u64>; 2],
     pub(crate) table: Option<Table>,
 }
 
@@ -70,9 +72,11 @@ impl Step {
             let [w, r] = [w, r].map(|of| packing.add(&of));
             weights.push([w, r, packing.add(&std::mem::take(&mut launch.b))]);
         }
-        let peepholes = packed.peepholes.take().map(|of| packing.add(&of));
+        let mut add = |of: Option<Vec<f32>>| of.map(|of| packing.add(&of));
+        let peepholes = add(packed.peepholes.take());
+        let scales = [packed.w_scale.take(), packed.r_scale.take()].map(add);
         let table = Table::new(cell.lookup.as_ref(), packing);
-        Some(Self { packed, weights, peepholes, table })
+        Some(Self { packed, weights, peepholes, scales, table })
     }
 }
 

@@ -75,8 +75,7 @@ impl PackedLinearArgMax {
 
     /// Blocks along x and y of the launches for a batch of `rows` rows.
     pub fn grids(&self, rows: usize) -> [[u32; 3]; 2] {
-        let of_rows = rows.div_ceil(tiles::GROUPS) as u32;
-        [tiles::grid(self.outputs, rows), [of_rows, 1, 1]]
+        [tiles::grid(self.outputs, rows), tiles::grid_of_rows(rows)]
     }
 }
 

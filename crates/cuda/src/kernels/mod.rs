@@ -8,13 +8,15 @@
 //! | `batch.rs` | what all share: `batch.cuh` |
 //! | `weights.rs` | how weights are stored: `weights.cuh` |
 //! | `tiles.rs` | how products are divided: `products.cuh` |
-//! | `recurrent.rs` | steps of recurrent cells: `recurrent_step.cu` |
+//! | `recurrent.rs` | steps of recurrent cells: `recurrent.cuh`, `recurrent_step.cu` |
+//! | `lstm_of_bytes.rs` | steps of LSTMs of bytes: `lstm_of_bytes.cu` |
 //! | `tree.rs` | cells of a TreeLSTM: `tree_node.cu` |
 //! | `linear.rs` | a linear layer with arg-max: `linear_arg_max.cu` |
 //! | `rows.rs` | copies, the end of a step, the signal that work is done: `rows.cu` |
 
 pub mod batch;
 pub mod linear;
+mod lstm_of_bytes;
 pub mod recurrent;
 pub mod rows;
 pub mod tiles;
@@ -37,15 +39,20 @@ macro_rules! sources {
 }
 
 /// The files of kernels.
-pub const SOURCES: [Source; 4] =
-    sources!["recurrent_step.cu", "tree_node.cu", "linear_arg_max.cu", "rows.cu"];
+pub const SOURCES: [Source; 5] = sources![
+    "recurrent_step.cu",
+    "lstm_of_bytes.cu",
+    "tree_node.cu",
+    "linear_arg_max.cu",
+    "rows.cu"
+];
 
 /// The headers that they include.
-pub const HEADERS: [Source; 4] =
-    sources!["portable.cuh", "batch.cuh", "weights.cuh", "products.cuh"];
+pub const HEADERS: [Source; 5] =
+    sources!["portable.cuh", "batch.cuh", "weights.cuh", "products.cuh", "recurrent.cuh"];
 
 /// The names of all kernels.
-pub const NAMES: [&str; 23] = [
+pub const NAMES: [&str; 27] = [
     "lstm_step_f32",
     "lstm_step_bf16",
     "gru_reset_after_step_f32",
@@ -58,6 +65,10 @@ pub const NAMES: [&str; 23] = [
     "rnn_tanh_step_bf16",
     "rnn_relu_step_f32",
     "rnn_relu_step_bf16",
+    "lstm_whole_numbers",
+    "lstm_of_bytes_step_f32",
+    "lstm_of_bytes_step_bf16",
+    "lstm_of_bytes_step_whole",
     "tree_leaf_f32",
     "tree_leaf_bf16",
     "tree_inner_f32",

@@ -1,4 +1,4 @@
-//! Steps of recurrent cells: `kernels/recurrent_step.cu`.
+//! Steps of recurrent cells: `kernels/recurrent.cuh`, `kernels/recurrent_step.cu`.
 
 use std::ops::Range;
 
@@ -6,6 +6,7 @@ use batchmaker_graph::{RecurrentCell, RecurrentKind, RnnActivation};
 use bytemuck::{Pod, Zeroable};
 
 use super::batch::{Batch, Lookup, Operand};
+use super::lstm_of_bytes;
 use super::tiles;
 use super::weights::Storage;
 
@@ -25,8 +26,8 @@ pub struct StepArguments {
     pub next_h: Operand,
     /// The cell state after the step.
     pub next_c: Operand,
-    /// z and r h, `[2, hidden_size]`, which one kernel leaves to the next where a step takes two.
-    pub gates: Operand,
+    /// What the first kernel leaves to the next one where a step takes two, [`PackedRecurrent::between_bytes`] of a row.
+    pub between: Operand,
     /// The embedding whose rows x is, if it is one.
     pub lookup: Lookup,
     /// The address of [`PackedLaunch::w`].
@@ -37,6 +38,10 @@ pub struct StepArguments {
     pub b: u64,
     /// The address of [`PackedRecurrent::peepholes`], or 0.
     pub peepholes: u64,
+    /// The address of [`PackedRecurrent::w_scale`], or 0.
+    pub w_scale: u64,
+    /// The address of [`PackedRecurrent::r_scale`], or 0.
+    pub r_scale: u64,
     /// Elements of x.
     pub input: i32,
     /// Elements of h.
@@ -50,6 +55,11 @@ pub struct PackedRecurrent {
     pub launches: Vec<PackedLaunch>,
     /// Weights of peepholes, `[hidden_size, 3]`: i, o, f.
     pub peepholes: Option<Vec<f32>>,
+    /// What 1 stands for in W of an LSTM whose W is bytes, `[hidden_size, 4]`.
+    pub w_scale: Option<Vec<f32>>,
+    /// What 1 stands for in R of an LSTM of bytes, `[hidden_size, 4]`.
+    pub r_scale: Option<Vec<f32>>,
+    between_bytes: usize,
     input_size: usize,
     hidden_size: usize,
 }
@@ -59,13 +69,15 @@ pub struct PackedRecurrent {
 pub struct PackedLaunch {
     /// The kernel's name.
     pub kernel: &'static str,
-    /// Weights of x, `[input_size, hidden_size, gates]`, as they are stored.
+    /// Weights of x, `[input_size, hidden_size, gates]`, as they are stored; `[input_size - 1, hidden_size, gates]` where they are bytes.
     pub w: Vec<u8>,
     /// Weights of h, `[hidden_size, hidden_size, gates]`, likewise.
     pub r: Vec<u8>,
     /// What sums begin with, `[hidden_size, sums]`: biases of x and h together, but for the last gate of a GRU whose reset comes after the
     /// product, which has a sum for each.
     pub b: Vec<f32>,
+    /// Units of the cell; none where the kernel has a warp for each row.
+    pub(super) units: Option<usize>,
 }
 
 impl PackedRecurrent {
@@ -75,7 +87,9 @@ impl PackedRecurrent {
             RecurrentKind::Lstm { bytes: None, .. } => {
                 vec![(["lstm_step_f32", "lstm_step_bf16"], 0..4)]
             }
-            RecurrentKind::Lstm { .. } => return None,
+            RecurrentKind::Lstm { bytes: Some(bytes), .. } => {
+                return lstm_of_bytes::pack(cell, bytes, storage);
+            }
             RecurrentKind::Gru { linear_before_reset: true } => {
                 vec![(["gru_reset_after_step_f32", "gru_reset_after_step_bf16"], 0..3)]
             }
@@ -90,16 +104,34 @@ impl PackedRecurrent {
                 vec![(["rnn_relu_step_f32", "rnn_relu_step_bf16"], 0..1)]
             }
         };
-        let peepholes = match &cell.kind {
-            RecurrentKind::Lstm { p: Some(p), .. } => {
-                Some(side_by_side(p, 0..3, cell.hidden_size, 1))
-            }
-            _ => None,
-        };
         let launch = |(kernels, gates)| PackedLaunch::new(kernels, gates, cell, storage);
-        let launches = launches.into_iter().map(launch);
+        let launches: Vec<_> = launches.into_iter().map(launch).collect();
+        let between_bytes = if launches.len() > 1 { 2 * 4 * cell.hidden_size } else { 0 };
+        Some(Self::of_launches(launches, between_bytes, cell))
+    }
+
+    /// A cell whose weights are packed.
+    pub(super) fn of_launches(
+        launches: Vec<PackedLaunch>,
+        between_bytes: usize,
+        cell: &RecurrentCell,
+    ) -> Self {
         let (input_size, hidden_size) = (cell.input_size, cell.hidden_size);
-        Some(Self { launches: launches.collect(), peepholes, input_size, hidden_size })
+        let of_gates = |of: &[f32], gates: usize| side_by_side(of, 0..gates, hidden_size, 1);
+        let (peepholes, bytes) = match &cell.kind {
+            RecurrentKind::Lstm { p, bytes } => (p.as_deref(), bytes.as_ref()),
+            RecurrentKind::Gru { .. } | RecurrentKind::Rnn { .. } => (None, None),
+        };
+        let w_scale = bytes.and_then(|bytes| bytes.w_scale.as_deref());
+        Self {
+            launches,
+            peepholes: peepholes.map(|p| of_gates(p, 3)),
+            w_scale: w_scale.map(|scale| of_gates(scale, 4)),
+            r_scale: bytes.map(|bytes| of_gates(&bytes.r_scale, 4)),
+            between_bytes,
+            input_size,
+            hidden_size,
+        }
     }
 
     /// Elements of x.
@@ -112,14 +144,9 @@ impl PackedRecurrent {
         self.hidden_size
     }
 
-    /// Bytes of [`StepArguments::gates`] of a row: none where a step is one kernel.
-    pub fn gate_bytes(&self) -> usize {
-        if self.launches.len() > 1 { 2 * 4 * self.hidden_size } else { 0 }
-    }
-
-    /// Blocks along x and y of a launch for a batch of `rows` rows.
-    pub fn grid(&self, rows: usize) -> [u32; 3] {
-        tiles::grid(self.hidden_size, rows)
+    /// Bytes of [`StepArguments::between`] of a row: none where a step is one kernel.
+    pub fn between_bytes(&self) -> usize {
+        self.between_bytes
     }
 }
 
@@ -132,29 +159,39 @@ impl PackedLaunch {
         storage: Storage,
     ) -> Self {
         let hidden_size = cell.hidden_size;
-        let bias = |of: usize, gate: usize, unit: usize| {
-            let at = (of * cell.kind.gates() + gate) * hidden_size + unit;
-            cell.b.as_ref().map_or(0.0, |b| b[at])
-        };
-        let is_split = |gate: usize| {
-            gate == 2 && matches!(cell.kind, RecurrentKind::Gru { linear_before_reset: true })
-        };
-        let of_gate = |gate: usize, unit: usize| {
-            let [of_x, of_h] = [0, 1].map(|of| bias(of, gate, unit));
-            if is_split(gate) { vec![of_x, of_h] } else { vec![of_x + of_h] }
-        };
-        let units = 0..hidden_size;
-        let b = units.flat_map(|unit| gates.clone().flat_map(move |gate| of_gate(gate, unit)));
         let weights = |of: &[f32], inputs: usize| {
             storage.bytes(&side_by_side(of, gates.clone(), hidden_size, inputs))
         };
         Self {
             kernel: storage.choose(kernels),
-            b: b.collect(),
             w: weights(&cell.w, cell.input_size),
             r: weights(&cell.r, hidden_size),
+            b: biases(cell, gates.clone()),
+            units: Some(hidden_size),
         }
     }
+
+    /// Blocks along x and y for a batch of `rows` rows.
+    pub fn grid(&self, rows: usize) -> [u32; 3] {
+        self.units.map_or_else(|| tiles::grid_of_rows(rows), |units| tiles::grid(units, rows))
+    }
+}
+
+/// What the sums of some of a cell's gates begin with.
+pub(super) fn biases(cell: &RecurrentCell, gates: Range<usize>) -> Vec<f32> {
+    let bias = |of: usize, gate: usize, unit: usize| {
+        let at = (of * cell.kind.gates() + gate) * cell.hidden_size + unit;
+        cell.b.as_ref().map_or(0.0, |b| b[at])
+    };
+    let is_split = |gate: usize| {
+        gate == 2 && matches!(cell.kind, RecurrentKind::Gru { linear_before_reset: true })
+    };
+    let of_gate = |gate: usize, unit: usize| {
+        let [of_x, of_h] = [0, 1].map(|of| bias(of, gate, unit));
+        if is_split(gate) { vec![of_x, of_h] } else { vec![of_x + of_h] }
+    };
+    let units = 0..cell.hidden_size;
+    units.flat_map(|unit| gates.clone().flat_map(move |gate| of_gate(gate, unit))).collect()
 }
 
 /// From some gates of `[gates, units, inputs]` to `[inputs, units, gates]`.
@@ -202,7 +239,7 @@ mod tests {
         };
         let packed = PackedRecurrent::new(&cell, Storage::F32).unwrap();
         assert_eq!(packed.launches[0].b, [11., 33., 5., 50., 22., 44., 6., 60.]);
-        assert_eq!(packed.grid(17), [1, 2, 1]);
+        assert_eq!(packed.launches[0].grid(17), [1, 2, 1]);
         let before = RecurrentKind::Gru { linear_before_reset: false };
         let cell = RecurrentCell { kind: before, ..cell };
         let packed = PackedRecurrent::new(&cell, Storage::Bf16).unwrap();

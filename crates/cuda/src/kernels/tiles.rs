@@ -4,7 +4,7 @@
 pub(crate) const UNITS: usize = 32;
 
 /// Groups of rows of a block, each of which has a warp.
-pub(crate) const GROUPS: usize = 4;
+const GROUPS: usize = 4;
 
 /// Rows of a block.
 const ROWS: usize = 16;
@@ -15,6 +15,11 @@ pub(crate) const ROWS_MAX: u32 = 65_535 * ROWS as u32;
 /// Blocks along x and y for units and rows.
 pub(crate) fn grid(units: usize, rows: usize) -> [u32; 3] {
     [units.div_ceil(UNITS) as u32, rows.div_ceil(ROWS) as u32, 1]
+}
+
+/// Blocks along x for rows, a warp for each.
+pub(crate) fn grid_of_rows(rows: usize) -> [u32; 3] {
+    [rows.div_ceil(GROUPS) as u32, 1, 1]
 }
 
 /// Threads of a block along x and y.

@@ -38,6 +38,11 @@ impl Storage {
     }
 }
 
+/// Whole numbers as they are stored: integers of 16 bits.
+pub(super) fn whole_bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|&number| (number as i16).to_ne_bytes()).collect()
+}
+
 /// The bits of the nearest bfloat16: of an f32 the upper 16. A tie goes to even; what is subnormal there is 0; what is no number stays so.
 pub fn bf16(value: f32) -> u16 {
     let bits = value.to_bits();

@@ -82,7 +82,7 @@ impl Frame {
 /// Bytes that one kernel of an operation leaves to the next.
 fn between_bytes(operation: &Operation, rows: usize) -> usize {
     match &operation.body {
-        OperationBody::Step(step) => rows * step.packed.gate_bytes(),
+        OperationBody::Step(step) => rows * step.packed.between_bytes(),
         OperationBody::Linear(linear) => rows * linear.packed.blocks_of_a_row() * PART_BYTES,
         OperationBody::Tree(_) | OperationBody::Program(_) => 0,
     }
@@ -148,7 +148,9 @@ impl Submitter {
         let stream = &self.worker.stream;
         match &operation.body {
             OperationBody::Step(step) => {
-                let gates = step.packed.gate_bytes();
+                let row_bytes = step.packed.between_bytes();
+                let place = |of: Option<u64>| of.map_or(0, |place| constants + place);
+                let [w_scale, r_scale] = step.scales.map(place);
                 for (launch, weights) in step.packed.launches.iter().zip(&step.weights) {
                     let [w, r, b] = weights.map(|place| constants + place);
                     let arguments = StepArguments {
@@ -158,16 +160,18 @@ impl Submitter {
                         c: read(2),
                         next_h: write(0),
                         next_c: write(1),
-                        gates: Operand::dense(between, gates),
+                        between: Operand::dense(between, row_bytes),
                         lookup: self.lookup(step.table, constants),
                         w,
                         r,
                         b,
-                        peepholes: step.peepholes.map_or(0, |place| constants + place),
+                        peepholes: place(step.peepholes),
+                        w_scale,
+                        r_scale,
                         input: step.packed.input_size() as i32,
                         hidden: step.packed.hidden_size() as i32,
                     };
-                    let grid = step.packed.grid(rows);
+                    let grid = launch.grid(rows);
                     stream.launch(launch.kernel, grid, tiles::BLOCK, &arguments)?;
                 }
             }

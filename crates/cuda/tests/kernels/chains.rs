@@ -1,5 +1,7 @@
 //! A batch of chains that take a step of a recurrent cell.
 
+use std::sync::Arc;
+
 use batchmaker_cuda::kernels::batch::{Batch, Lookup, Operand, Port, Row};
 use batchmaker_cuda::kernels::recurrent::{PackedLaunch, PackedRecurrent, StepArguments};
 use batchmaker_cuda_emulator::{KernelLibrary, Report};
@@ -21,16 +23,45 @@ pub(crate) const SHAPES: [[usize; 3]; 2] = [[5, 3, 6], [19, 50, 40]];
 
 /// A cell of a kind.
 pub(crate) fn cell(kind: RecurrentKind, input_size: usize, hidden_size: usize) -> RecurrentCell {
-    let gates = kind.gates();
+    let rows = kind.gates() * hidden_size;
+    let [w_scale, r_scale] = match &kind {
+        RecurrentKind::Lstm { bytes: Some(of), .. } => {
+            [of.w_scale.clone(), Some(of.r_scale.clone())]
+        }
+        _ => [None, None],
+    };
+    let matrix = |seed: usize, inputs: usize, scale: Option<Arc<[f32]>>| {
+        let w = weights(rows * inputs, seed, inputs);
+        scale.map_or_else(|| w.clone(), |scale| of_bytes(&w, inputs, &scale))
+    };
     RecurrentCell {
-        kind,
         input_size,
         hidden_size,
-        w: weights(gates * hidden_size * input_size, 1, input_size),
-        r: weights(gates * hidden_size * hidden_size, 2, hidden_size),
-        b: Some(weights(2 * gates * hidden_size, 3, 1)),
+        w: matrix(1, input_size, w_scale),
+        r: matrix(2, hidden_size, r_scale),
+        b: Some(weights(2 * rows, 3, 1)),
+        kind,
         lookup: None,
     }
+}
+
+/// A matrix with rows of this length that are bytes times the scales.
+fn of_bytes(matrix: &[f32], len: usize, scales: &[f32]) -> Arc<[f32]> {
+    let byte = |value: f32, scale: f32| (value / scale).round().clamp(-128.0, 127.0);
+    let rows = matrix.chunks(len).zip(scales);
+    rows.flat_map(|(row, &scale)| row.iter().map(move |&w| byte(w, scale) * scale)).collect()
+}
+
+/// x of some rows: numbers; of a cell whose W is bytes multiples of a half, some beyond the range, and last in each row what 1 stands for.
+fn x_of(cell: &RecurrentCell, count: usize, seed: usize) -> Vec<f32> {
+    let width = cell.input_size;
+    let mut x = numbers(count * width, seed);
+    if matches!(&cell.kind, RecurrentKind::Lstm { bytes: Some(of), .. } if of.w_scale.is_some()) {
+        for (at, x) in x.iter_mut().enumerate() {
+            *x = if (at + 1) % width == 0 { *x / 255.0 } else { (*x * 600.0).round() / 2.0 };
+        }
+    }
+    x
 }
 
 /// A cell of each kind, in each precision.
@@ -83,7 +114,7 @@ pub(crate) struct Chains<'a> {
     /// The weights of each launch: w, r, b.
     weights: Vec<[u64; 3]>,
     /// The argument, but for its batch and the weights.
-    arguments: StepArguments,
+    pub(crate) arguments: StepArguments,
 }
 
 impl<'a> Chains<'a> {
@@ -101,7 +132,8 @@ impl<'a> Chains<'a> {
         let packed = PackedRecurrent::new(cell, storage(precision)).unwrap();
         let (input, hidden, kept) = (cell.input_size, cell.hidden_size, cell.kind.states());
         let rows = rows(count, 1);
-        let embedding = Embedding::upload(&gpu, input);
+        let table = x_of(cell, Embedding::ROWS, 11);
+        let embedding = Embedding::of_table(&gpu, input, table);
         let (mut x, mut ports) = (Vec::new(), Vec::new());
         for (number, row) in rows.iter().enumerate() {
             let (node, length) = (input_node(row), row.length as usize);
@@ -110,13 +142,17 @@ impl<'a> Chains<'a> {
                 x.push(embedding.row(ids[node]));
                 Value::upload(&gpu, number, length, &ids)
             } else {
-                let values = numbers(length * input, 20 + number);
+                let values = x_of(cell, length, 20 + number);
                 x.push(values[node * input..][..input].to_vec());
                 Value::upload(&gpu, number, length, &values)
             };
             ports.push(value.port(&gpu, 0));
         }
-        let states = numbers(slots(count) * 2 * kept * hidden, 5);
+        let mut states = numbers(slots(count) * 2 * kept * hidden, 5);
+        // Some states have no negative number.
+        for of_row in states.chunks_mut(kept * hidden).step_by(3) {
+            of_row.iter_mut().for_each(|state| *state = state.abs());
+        }
         let states_at = gpu.upload(&states, "states");
         let row_bytes = 4 * kept * hidden;
         let after_at = gpu.room(count * row_bytes, "states after the step");
@@ -141,7 +177,9 @@ impl<'a> Chains<'a> {
             Places::NoStates => ([Operand::NOWHERE; 2], of_states(Operand::dense, after_at)),
         };
         let dense_x = || Operand::dense(gpu.upload(&x.concat(), "x"), 4 * input);
-        let gates_at = gpu.room(packed.gate_bytes() * count, "gates");
+        let between_bytes = packed.between_bytes();
+        let between_at = gpu.room(between_bytes * count, "between the kernels");
+        let numbers_at = |of: Option<&[f32]>, name| of.map_or(0, |of| gpu.upload(of, name));
         let of_launch = |of: &PackedLaunch| {
             [gpu.upload(&of.w, "w"), gpu.upload(&of.r, "r"), gpu.upload(&of.b, "b")]
         };
@@ -153,12 +191,14 @@ impl<'a> Chains<'a> {
             c: before[1],
             next_h: after[0],
             next_c: after[1],
-            gates: Operand::dense(gates_at, packed.gate_bytes()),
+            between: Operand::dense(between_at, between_bytes),
             lookup: if places == Places::Ids { embedding.argument() } else { Lookup::NONE },
             w: 0,
             r: 0,
             b: 0,
-            peepholes: packed.peepholes.as_deref().map_or(0, |p| gpu.upload(p, "peepholes")),
+            peepholes: numbers_at(packed.peepholes.as_deref(), "peepholes"),
+            w_scale: numbers_at(packed.w_scale.as_deref(), "w_scale"),
+            r_scale: numbers_at(packed.r_scale.as_deref(), "r_scale"),
             input: input as i32,
             hidden: hidden as i32,
         };
@@ -193,7 +233,7 @@ impl<'a> Chains<'a> {
         let mut reports = Vec::new();
         for (of, &[w, r, b]) in self.packed.launches.iter().zip(&self.weights) {
             let arguments = StepArguments { batch, w, r, b, ..self.arguments };
-            let grid = self.packed.grid(rows.len());
+            let grid = of.grid(rows.len());
             let kernel = (library, of.kernel);
             reports.extend(self.gpu.launch_tiles(kernel, grid, &arguments, seed));
         }

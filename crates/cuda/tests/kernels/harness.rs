@@ -284,7 +284,11 @@ impl Embedding {
     pub(crate) const ROWS: usize = 10;
 
     pub(crate) fn upload(gpu: &Gpu, width: usize) -> Self {
-        let table = numbers(Self::ROWS * width, 11);
+        Self::of_table(gpu, width, numbers(Self::ROWS * width, 11))
+    }
+
+    /// The embedding of a table.
+    pub(crate) fn of_table(gpu: &Gpu, width: usize, table: Vec<f32>) -> Self {
         let argument = Lookup {
             table: gpu.upload(&table, "table"),
             failed: gpu.upload(&[0u32], "failed"),

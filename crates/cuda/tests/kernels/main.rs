@@ -5,6 +5,7 @@
 mod chains;
 mod harness;
 mod linear;
+mod lstm_of_bytes;
 mod recurrent;
 mod rows;
 mod tree;
