@@ -33,10 +33,6 @@ impl Subject for Cuda {
         &[Precision::F32, Precision::Bf16]
     }
 
-    fn runs_lstms_of_bytes(&self) -> bool {
-        false
-    }
-
     /// The general executor has integers of 32 bits.
     fn failing_input(&self) -> Option<i64> {
         Some(1 << 40)
@@ -50,7 +46,6 @@ fn check(emulated: &'static Emulated, gpus: usize, is_chosen: fn(&str) -> bool) 
     let summary = conformance::run(&Cuda { emulated, gpus }, cases.collect());
     let is_expected = |name: &&String| {
         name.starts_with("precisions/int8: ")
-            || name.starts_with("precisions/lstm of bytes")
             || **name == "streams/steps of a task that goes on"
             || **name == "plans/batches run as measured have the same bits"
     };
