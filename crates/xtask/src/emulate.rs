@@ -12,8 +12,12 @@ use crate::venv::Venv;
 /// The crate of the kernels.
 const FOLDER: &str = "crates/cuda";
 
-/// Runs the tests that compile kernels for the emulator: those of itself, of the driver that runs kernels there, and of BatchMaker's kernels. Then
-/// compiles these with NVIDIA's compiler, which a Python package holds.
+/// The folder of what is made here.
+const MADE: &str = "target/emulate";
+
+/// Compiles BatchMaker's kernels with NVIDIA's compiler, which a Python package holds. Runs the tests that compile kernels for the emulator: those of
+/// itself, of the driver that runs kernels there, and of BatchMaker's kernels, whose registers are those of the images. Then compares the table of
+/// registers.
 pub(crate) fn run() -> anyhow::Result<()> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned());
     let missing = || {
@@ -23,14 +27,24 @@ pub(crate) fn run() -> anyhow::Result<()> {
     };
     let version = Command::new(&compiler).arg("--version").output().with_context(missing)?;
     ensure!(version.status.success(), missing());
+    let venv = Venv::make(&Path::new(MADE).join("venv"))?;
+    venv.require(&Path::new(FOLDER).join("requirements.txt"))?;
+    let images = std::path::absolute(Path::new(MADE).join("images"))?;
+    let images = images.to_str().context("the path of this folder is no UTF-8")?;
+    registers(&venv, &["--images", images])?;
     for package in ["cuda-emulator", "cuda-emulated-driver", "cuda"] {
         let test = format!("test --package batchmaker-{package} --features compiled-kernels");
         eprintln!("> cargo {test}");
-        cargo(&test.split(' ').map(str::to_owned).collect::<Vec<_>>(), &[])?;
+        let test: Vec<String> = test.split(' ').map(str::to_owned).collect();
+        cargo(&test, &[("BATCHMAKER_CUDA_IMAGES", images)])?;
     }
-    eprintln!("> python {FOLDER}/registers.py");
-    let venv = Venv::make(Path::new("target/emulate/venv"))?;
-    venv.require(&Path::new(FOLDER).join("requirements.txt"))?;
-    eprint!("{}", output(&mut venv.script(&Path::new(FOLDER).join("registers.py")))?);
+    registers(&venv, &[])
+}
+
+/// Runs the script that compiles the kernels.
+fn registers(venv: &Venv, arguments: &[&str]) -> anyhow::Result<()> {
+    let script = Path::new(FOLDER).join("registers.py");
+    eprintln!("> python {} {}", script.display(), arguments.join(" "));
+    eprint!("{}", output(venv.script(&script).args(arguments))?);
     Ok(())
 }

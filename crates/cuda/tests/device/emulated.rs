@@ -69,13 +69,23 @@ impl Emulated {
     }
 }
 
-/// The configuration of a device of some emulated GPUs.
-pub(crate) fn config(gpus: usize) -> CudaConfig {
+/// The images that the tests are built with: their registers and shared memory decide how many blocks a GPU holds. Else one that has no more than the
+/// names.
+fn images() -> Images {
+    let embedded = Images::default();
+    if !embedded.is_empty() {
+        return embedded;
+    }
     let entries: String =
         kernels::NAMES.iter().map(|name| format!(".visible .entry {name}()\n{{}}\n")).collect();
+    Images::of_ptx(75, &format!(".version 8.0\n.target sm_75\n{entries}"))
+}
+
+/// The configuration of a device of some emulated GPUs.
+pub(crate) fn config(gpus: usize) -> CudaConfig {
     CudaConfig {
         gpus: (0..gpus).collect(),
-        images: Images::of_ptx(75, &format!(".version 8.0\n.target sm_75\n{entries}")),
+        images: images(),
         // The emulator knows the bounds of each allocation.
         block_bytes: 0,
         bytes_max: Some(1 << 20),
