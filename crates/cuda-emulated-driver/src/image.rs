@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::occupancy;
-
 /// A kernel of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -15,6 +13,9 @@ pub(crate) struct Entry {
 
 /// Registers of a thread where the image does not say.
 const REGISTERS: u32 = 32;
+
+/// Bytes of shared memory that the system takes for each block.
+pub(crate) const RESERVED_BYTES: u32 = 1 << 10;
 
 /// The kernels of an image: text of PTX that ends with a zero, or a cubin. None if it is neither.
 ///
@@ -62,7 +63,7 @@ fn of_cubin(bytes: &[u8]) -> BTreeMap<String, Entry> {
     let registers = registers(bytes, &sections);
     let header = |name: &str| sections.iter().find(|of| of.0 == name).map(|of| of.1);
     let is_with_reserved = header(".nv.shared.reserved.0").is_some();
-    let reserved = if is_with_reserved { occupancy::RESERVED_BYTES } else { 0 };
+    let reserved = if is_with_reserved { RESERVED_BYTES } else { 0 };
     let kernels = sections.iter().filter_map(|(name, _)| name.strip_prefix(".text."));
     let entry = |kernel: &str| {
         let section = header(&format!(".nv.shared.{kernel}"));

@@ -35,7 +35,7 @@ pub struct CudaDevice {
 
 impl CudaDevice {
     /// The precisions of cells that kernels compute.
-    pub const PRECISIONS: [Precision; 1] = [Precision::F32];
+    pub const PRECISIONS: [Precision; 2] = [Precision::F32, Precision::Bf16];
 
     /// The number of GPUs of this machine.
     ///

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use batchmaker_cuda::CudaDevice;
 use batchmaker_device::conformance::{self, Instance, Subject};
 use batchmaker_graph::Precision;
 
@@ -30,7 +31,7 @@ impl Subject for Cuda {
     }
 
     fn precisions(&self) -> &[Precision] {
-        &[Precision::F32, Precision::Bf16]
+        &CudaDevice::PRECISIONS
     }
 
     /// The general executor has integers of 32 bits.
