@@ -14,8 +14,8 @@ pub(crate) struct Entry {
 /// Registers of a thread where the image does not say.
 const REGISTERS: u32 = 32;
 
-/// Bytes of shared memory that the system takes for each block.
-pub(crate) const RESERVED_BYTES: u32 = 1 << 10;
+/// Bytes that the compiler adds to the shared memory of a kernel, for the system, from sm_90 on.
+const RESERVED_BYTES: u32 = 1 << 10;
 
 /// The kernels of an image: text of PTX that ends with a zero, or a cubin. None if it is neither.
 ///
@@ -56,7 +56,7 @@ fn number(bytes: &[u8], at: usize, count: usize) -> Option<usize> {
     Some(of.iter().rev().fold(0, |number, &byte| number << 8 | usize::from(byte)))
 }
 
-/// Kernels are the sections `.text.NAME`; `.nv.shared.NAME` is as long as the shared memory, with the part that the system takes, if there is a section
+/// Kernels are the sections `.text.NAME`; `.nv.shared.NAME` is as long as the shared memory, with what is added for the system if there is a section
 /// for that.
 fn of_cubin(bytes: &[u8]) -> BTreeMap<String, Entry> {
     let sections = sections(bytes);

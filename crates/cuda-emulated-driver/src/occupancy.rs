@@ -1,7 +1,5 @@
 //! How many blocks of a kernel a multiprocessor holds (CUDA C++ Programming Guide, "Compute Capabilities", for 9.0).
 
-use crate::image::RESERVED_BYTES;
-
 /// Registers, bytes of shared memory, threads and blocks of a multiprocessor.
 pub(crate) const REGISTERS: u32 = 65_536;
 pub(crate) const SHARED_BYTES: u32 = 228 << 10;
@@ -11,6 +9,9 @@ pub(crate) const BLOCKS: u32 = 32;
 /// The most bytes of shared memory of a block, unless it asks for more, and if it does.
 pub(crate) const BLOCK_SHARED_BYTES: u32 = 48 << 10;
 pub(crate) const BLOCK_SHARED_BYTES_MAX: u32 = 227 << 10;
+
+/// Shared memory that the system takes for each block.
+const RESERVED_BYTES: u32 = 1 << 10;
 
 /// The blocks of `threads` threads, with `registers` registers each and `shared` bytes of shared memory a block, that fit a
 /// multiprocessor.

@@ -1,4 +1,4 @@
-// The rows of a batch, and where their data lies: the types of src/batch.rs.
+// The rows of a batch, and where their data lies: the types of src/kernels/batch.rs.
 //
 // A row is a chain that takes a step, or a node of a row-wise run. It names what it reads and writes, so nothing is gathered. A roster's rows stay as
 // they are from step to step: what changes is the batch's time, which goes up by one with each step.

@@ -12,7 +12,7 @@ struct Greatest {
   int output;
 };
 
-// `LinearArguments` of src/linear.rs.
+// `LinearArguments` of src/kernels/linear.rs.
 struct LinearArguments {
   Batch batch;
   Operand x;  // [inputs]

@@ -2,7 +2,7 @@
 #pragma once
 #include "products.cuh"
 
-// `StepArguments` of src/recurrent.rs.
+// `StepArguments` of src/kernels/recurrent.rs.
 struct StepArguments {
   Batch batch;
   Operand x, h, c;         // [input], [hidden], [hidden]; c of an LSTM

@@ -13,7 +13,7 @@ DEVICE void copy_bytes(char* to, const char* from, uint32_t bytes) {
   }
 }
 
-// A copy: `Copy` of src/rows.rs.
+// A copy: `Copy` of src/kernels/rows.rs.
 struct Copy {
   char* to;
   const char* from;  // null for zeros
@@ -21,7 +21,7 @@ struct Copy {
   uint32_t is_uploaded;  // whether `from` counts from `uploaded` on
 };
 
-// `CopyArguments` of src/rows.rs.
+// `CopyArguments` of src/kernels/rows.rs.
 struct CopyArguments {
   const Copy* copies;
   const char* uploaded;
@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) copy_rows(CopyArguments of
 }
 KERNEL(copy_rows)
 
-// `CopyOperandArguments` of src/rows.rs.
+// `CopyOperandArguments` of src/kernels/rows.rs.
 struct CopyOperandArguments {
   Batch batch;
   Operand from, to;
@@ -49,14 +49,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) copy_operand(CopyOperandAr
 }
 KERNEL(copy_operand)
 
-// A chain that reached its end of sequence: `End` of src/rows.rs.
+// A chain that reached its end of sequence: `End` of src/kernels/rows.rs.
 struct End {
   uint32_t request[2];
   uint32_t run;
   uint32_t nodes;
 };
 
-// `FinishArguments` of src/rows.rs.
+// `FinishArguments` of src/kernels/rows.rs.
 struct FinishArguments {
   Batch batch;
   const Operand* outputs;  // where the step has left each output
@@ -92,13 +92,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish_step(FinishArgument
 }
 KERNEL(finish_step)
 
-// What the host reads of a task that is over: `Status` of src/rows.rs.
+// What the host reads of a task that is over: `Status` of src/kernels/rows.rs.
 struct Status {
   uint32_t failed;
   uint32_t end_count;
 };
 
-// `SignalArguments` of src/rows.rs.
+// `SignalArguments` of src/kernels/rows.rs.
 struct SignalArguments {
   uint64_t* counter;  // of work that is done, in memory of the host
   Status* status;     // of this work, in memory of the host

@@ -7,7 +7,7 @@
 //   b   [hidden][gates]
 #include "products.cuh"
 
-// `TreeArguments` of src/tree.rs.
+// `TreeArguments` of src/kernels/tree.rs.
 struct TreeArguments {
   Batch batch;
   Operand first;                // x of a leaf, h of the left child

@@ -103,7 +103,8 @@ impl CudaCell {
     pub(crate) fn node_bytes(&self, spans: &[u32]) -> u64 {
         let of_rows = |of: &Operation| match &of.body {
             OperationBody::Program(of) => {
-                of.program.input_bytes().saturating_add(of.program.row_bytes())
+                // In the memory that the GPU accesses, and beside it.
+                of.program.input_bytes().saturating_add(of.program.row_bytes()).saturating_mul(2)
             }
             _ => 0,
         };

@@ -1,14 +1,16 @@
 //! The compiled kernels, and which of them a GPU takes.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cudarc::nvrtc::{result, sys};
 use flate2::read::ZlibDecoder;
 
 use crate::kernels::{HEADERS, SOURCES};
+use crate::lock::lock;
 
 /// The images that this program was built with (BATCHMAKER_CUDA_IMAGES): architecture, whether it is PTX, and compressed bytes.
 static EMBEDDED: &[(u32, bool, &[u8])] = include!(concat!(env!("OUT_DIR"), "/images.rs"));
@@ -88,9 +90,21 @@ impl Images {
         let best = self.images.iter().filter(fits).max_by_key(|of| (!of.is_ptx, of.architecture));
         match best {
             Some(image) => Ok(image.bytes()),
-            None => compile(architecture).map(Cow::Owned),
+            None => compiled(architecture).map(Cow::Owned),
         }
     }
+}
+
+/// The kernels for an architecture, which are compiled once.
+fn compiled(architecture: u32) -> Result<Vec<u8>, String> {
+    static KNOWN: Mutex<BTreeMap<u32, Vec<u8>>> = Mutex::new(BTreeMap::new());
+    let mut known = lock(&KNOWN);
+    if let Some(image) = known.get(&architecture) {
+        return Ok(image.clone());
+    }
+    let image = compile(architecture)?;
+    known.insert(architecture, image.clone());
+    Ok(image)
 }
 
 /// Compiles the kernels with NVIDIA's compiler library, NVRTC, if the machine has it.

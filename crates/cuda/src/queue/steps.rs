@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use batchmaker_graph::CellTypeId;
+use batchmaker_graph::{CellTypeId, RowSpec};
 
 use super::programs::{HostRows, HostRun};
 use super::submitter::{Submitter, TaskError};
-use crate::cells::{CudaCell, Operation, OperationBody, Stepwise, Table};
+use crate::cells::{CudaCell, Operation, OperationBody, Program, Stepwise, Table};
 use crate::gpu::GpuError;
 use crate::kernels::batch::{Batch, Lookup, Operand};
 use crate::kernels::linear::{LinearArguments, PART_BYTES};
@@ -118,10 +118,13 @@ impl Submitter {
         if run.batch.count == 0 {
             return Ok(());
         }
+        let operations = &run.typed.stepwise.operations;
+        let staged = operations.iter().map(|operation| self.stage_program(run, operation));
+        let host_runs = staged.collect::<Result<Vec<_>, _>>()?;
         for (step, &finishes) in run.finishes.iter().enumerate() {
             let batch = Batch { time: run.batch.time.wrapping_add(step as u32), ..run.batch };
-            for operation in &run.typed.stepwise.operations {
-                self.run_operation(run, batch, operation)?;
+            for (operation, host_run) in operations.iter().zip(&host_runs) {
+                self.run_operation(run, batch, (operation, host_run.as_ref()))?;
             }
             self.pass_states(run, batch)?;
             if finishes {
@@ -135,11 +138,11 @@ impl Submitter {
     }
 
     fn run_operation(
-        &mut self,
+        &self,
         run: &Run<'_>,
         batch: Batch,
-        operation: &Operation,
-    ) -> Result<(), TaskError> {
+        (operation, host_run): (&Operation, Option<&Arc<HostRun>>),
+    ) -> Result<(), GpuError> {
         let constants = run.typed.cell.constants.on(self.worker.number);
         let rows = batch.count as usize;
         let read = |at: usize| run.frame.register(operation.reads.get(at).copied().flatten());
@@ -214,7 +217,10 @@ impl Submitter {
                     stream.launch(kernel, grid, tiles::BLOCK, &arguments)?;
                 }
             }
-            OperationBody::Program(_) => self.run_program(run, batch, operation)?,
+            OperationBody::Program(program) => {
+                let host_run = host_run.expect("a program has memory of the host");
+                self.run_program(run, batch, (operation, program, host_run))?;
+            }
         }
         Ok(())
     }
@@ -228,40 +234,52 @@ impl Submitter {
         })
     }
 
-    /// Copies a program's inputs to the host, has the host run it, and copies its outputs back.
-    fn run_program(
+    /// Memory of the host for the ports of an operation that is a program: the same for all steps, which run one after the other.
+    fn stage_program(
         &mut self,
         run: &Run<'_>,
-        batch: Batch,
         operation: &Operation,
-    ) -> Result<(), TaskError> {
-        let OperationBody::Program(program) = &operation.body else { return Ok(()) };
-        let rows = batch.count as usize;
-        let mut inputs = Vec::new();
-        for (row, &register) in program.inputs.iter().zip(operation.reads.iter().flatten()) {
-            let bytes = run.typed.stepwise.registers[register];
-            let staged = self.stage(rows * bytes)?;
-            let to = Operand::dense(staged.device_address(), bytes);
-            // Programs run on rows of zeros where nobody wants what they compute: they fail on none of them.
-            self.copy_operand(batch, (run.frame.register(Some(register)), to), bytes, true)?;
-            inputs.push(HostRows { row: row.clone(), rows, staged });
-        }
-        let mut outputs = Vec::new();
-        for (row, &register) in program.outputs.iter().zip(&operation.writes) {
-            let staged = self.stage(rows * run.typed.stepwise.registers[register])?;
-            outputs.push(HostRows { row: row.clone(), rows, staged });
-        }
-        let places: Vec<u64> = outputs.iter().map(|of| of.staged.device_address()).collect();
+    ) -> Result<Option<Arc<HostRun>>, GpuError> {
+        let OperationBody::Program(program) = &operation.body else { return Ok(None) };
+        let rows = run.batch.count as usize;
+        let registers = &run.typed.stepwise.registers;
+        let mut stage = |(row, register): (&RowSpec, usize)| {
+            let staged = self.stage(rows * registers[register])?;
+            Ok(HostRows { row: row.clone(), rows, staged })
+        };
+        let reads = operation.reads.iter().flatten().copied();
+        let inputs = program.inputs.iter().zip(reads).map(&mut stage);
+        let inputs = inputs.collect::<Result<_, GpuError>>()?;
+        let writes = operation.writes.iter().copied();
+        let outputs = program.outputs.iter().zip(writes).map(&mut stage);
+        let outputs = outputs.collect::<Result<_, GpuError>>()?;
         let (threads, failure) = (self.threads.clone(), self.failure.clone());
-        let host_run = HostRun { inputs, outputs, threads, failure };
-        let program = Arc::clone(program);
+        Ok(Some(Arc::new(HostRun { inputs, outputs, threads, failure })))
+    }
+
+    /// Copies a program's inputs to the host, has the host run it, and copies its outputs back.
+    fn run_program(
+        &self,
+        run: &Run<'_>,
+        batch: Batch,
+        (operation, program, host_run): (&Operation, &Arc<Program>, &Arc<HostRun>),
+    ) -> Result<(), GpuError> {
+        let rows = batch.count as usize;
+        let registers = &run.typed.stepwise.registers;
+        let on_host =
+            |of: &HostRows, bytes: usize| Operand::dense(of.staged.device_address(), bytes);
+        for (of, &register) in host_run.inputs.iter().zip(operation.reads.iter().flatten()) {
+            let (bytes, from) = (registers[register], run.frame.register(Some(register)));
+            // Programs run on rows of zeros where nobody wants what they compute: they fail on none of them.
+            self.copy_operand(batch, (from, on_host(of, bytes)), bytes, true)?;
+        }
+        let (program, on_stream) = (program.clone(), host_run.clone());
         self.worker.stream.run_on_host(move || {
-            host_run.run(|inputs, threads| program.program.run(rows, inputs, threads));
+            on_stream.run(|inputs, threads| program.program.run(rows, inputs, threads));
         })?;
-        for (place, &register) in places.into_iter().zip(&operation.writes) {
-            let bytes = run.typed.stepwise.registers[register];
-            let from = Operand::dense(place, bytes);
-            self.copy_operand(batch, (from, run.frame.register(Some(register))), bytes, false)?;
+        for (of, &register) in host_run.outputs.iter().zip(&operation.writes) {
+            let (bytes, to) = (registers[register], run.frame.register(Some(register)));
+            self.copy_operand(batch, (on_host(of, bytes), to), bytes, false)?;
         }
         Ok(())
     }

@@ -1,0 +1,88 @@
+"""A server on two emulated GPUs beside one on the cores: the same replies over HTTP, and nothing that the emulator finds.
+
+The program must hold images of kernels: it was built where BATCHMAKER_CUDA_IMAGES names a folder of them, as in CI. Without the variable the tests
+are skipped.
+"""
+
+import concurrent.futures
+import json
+import os
+import subprocess
+import urllib.request
+
+import numpy as np
+import pytest
+from conftest import BINARY, ROOT
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("BATCHMAKER_CUDA_IMAGES"), reason="the program may hold no images of kernels"
+)
+
+WORDS = ["kernel", "tree", "a"]
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    """The environment in which a program finds two emulated GPUs, and the file of what the emulator reports."""
+    folder = tmp_path_factory.mktemp("kernels")
+    cargo = ["cargo", "--quiet"]
+    build = [*cargo, "build", "--release", "--package", "batchmaker-cuda-emulated-driver"]
+    subprocess.run(build, check=True, cwd=ROOT)
+    compiled = [*cargo, "run", "--release", "--package", "batchmaker-cuda", "--example", "emulated_kernels", folder]
+    kernels = subprocess.run(compiled, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
+    target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
+    reports = folder / "reports"
+    return {
+        "LD_PRELOAD": f"{target}/release/libemulated_cuda.so",
+        "EMULATED_CUDA": f"devices=2;memory_bytes=1000000000;{kernels.strip()}",
+        "EMULATED_CUDA_REPORTS": str(reports),
+    }, reports
+
+
+def infer(server, model, text):
+    inputs = [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [text]}]
+    url = f"http://{server.http}/v2/models/{model}/infer"
+    request = urllib.request.Request(url, json.dumps({"inputs": inputs}).encode())
+    with urllib.request.urlopen(request, timeout=120) as response:
+        return {of["name"]: of["data"] for of in json.load(response)["outputs"]}
+
+
+def test_replies_are_those_of_the_cores(serve, driver, monkeypatch):
+    on_cores = serve("models")
+    environment, reports = driver
+    with monkeypatch.context() as patched:
+        for name, value in environment.items():
+            patched.setenv(name, value)
+        on_gpus = serve("models", "--device", "cuda")
+    assert on_gpus.ready.strip().endswith("GPUs 0, 1"), on_gpus.ready
+    requests = [(model, word) for model in ("langid", "g2p") for word in WORDS]
+    with concurrent.futures.ThreadPoolExecutor(len(requests)) as pool:
+        replies = list(pool.map(lambda request: infer(on_gpus, *request), requests))
+    for request, reply in zip(requests, replies):
+        expected = infer(on_cores, *request)
+        assert reply.keys() == expected.keys(), request
+        for name, data in reply.items():
+            if isinstance(data[0], float):
+                np.testing.assert_allclose(data, expected[name], rtol=1e-5, atol=1e-5, err_msg=str(request))
+            else:
+                assert data == expected[name], request
+    on_gpus.wait_until_unused()
+    metrics = on_gpus.metrics()
+    for worker in "01":
+        assert metrics[f'batchmaker_device_memory_bytes_max{{worker="{worker}"}}'] == 1e9
+        assert metrics[f'batchmaker_device_copied_bytes_total{{worker="{worker}",direction="in"}}'] > 0
+    assert sum(metrics[f'batchmaker_device_busy_microseconds_total{{worker="{w}"}}'] for w in "01") > 0
+    assert on_gpus.stop() == 0
+    assert reports.read_text() == ""
+
+
+def test_inspect_says_what_runs_where(driver):
+    command = [BINARY, "inspect", ROOT / "models/g2p", "--device", "cuda:1"]
+    printed = subprocess.run(command, check=True, env={**os.environ, **driver[0]}, stdout=subprocess.PIPE, text=True)
+    assert printed.stdout.count("run by GPU 1, ") == 2, printed.stdout
+
+
+def test_without_a_driver_the_error_says_so():
+    refused = subprocess.run([BINARY, "serve", "--device", "cuda"], stderr=subprocess.PIPE, text=True, timeout=60)
+    assert refused.returncode == 1
+    assert "there is no NVIDIA driver" in refused.stderr
