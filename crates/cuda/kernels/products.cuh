@@ -55,11 +55,13 @@ DEVICE void add_products(typename Weights::Sum (&sums)[ROWS_OF_THREAD][SUMS], ty
     const int count = least(CHUNK, length - start);
     for (int k = 0; k < count; k++) {
       const typename Weights::Weight* of_unit = (const typename Weights::Weight*)w + ((long long)(start + k) * units + part.unit) * GATES;
+      typename Weights::Element factors[ROWS_OF_THREAD];
+      for (int row = 0; row < ROWS_OF_THREAD; row++) factors[row] = tile[first + row][k];
       for (int gate = 0; gate < GATES; gate++) {
         const auto weight = Weights::weight(of_unit[gate]);
         for (int row = 0; row < ROWS_OF_THREAD; row++) {
           typename Weights::Sum& sum = sums[row][gate == GATES - 1 ? LAST : gate];
-          sum = Weights::add(tile[first + row][k], weight, sum);
+          sum = Weights::add(factors[row], weight, sum);
         }
       }
     }
