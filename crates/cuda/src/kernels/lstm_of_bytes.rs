@@ -2,7 +2,7 @@
 
 use batchmaker_graph::{LstmBytes, RecurrentCell};
 
-use super::recurrent::{PackedLaunch, PackedRecurrent, biases, side_by_side};
+use super::step::{PackedLaunch, PackedRecurrent, biases, side_by_side};
 use super::weights::{Storage, whole_bytes};
 
 /// The most products of two whole numbers, each of at most 255 in magnitude, whose sum 32 bits hold.

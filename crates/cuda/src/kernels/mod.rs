@@ -8,7 +8,8 @@
 //! | `batch.rs` | what all share: `batch.cuh` |
 //! | `weights.rs` | how weights are stored: `weights.cuh` |
 //! | `tiles.rs` | how products are divided: `products.cuh` |
-//! | `recurrent.rs` | steps of recurrent cells: `recurrent.cuh`, `recurrent_step.cu` |
+//! | `step.rs` | what all steps of recurrent cells share: `recurrent.cuh` |
+//! | `recurrent.rs` | steps of recurrent cells: `recurrent_step.cu` |
 //! | `lstm_of_bytes.rs` | steps of LSTMs of bytes: `lstm_of_bytes.cu` |
 //! | `tree.rs` | cells of a TreeLSTM: `tree_node.cu` |
 //! | `linear.rs` | a linear layer with arg-max: `linear_arg_max.cu` |
@@ -19,6 +20,7 @@ pub mod linear;
 mod lstm_of_bytes;
 pub mod recurrent;
 pub mod rows;
+mod step;
 pub mod tiles;
 pub mod tree;
 pub mod weights;

@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::batch::{Batch, Operand};
 
-/// The kernel that makes [`Copy`]s, with a block for each.
+/// The kernel that makes [copies](struct@Copy), with a block for each.
 pub const COPY_ROWS: &str = "copy_rows";
 
 /// The kernel that copies an operand, with a block for each row.
@@ -37,7 +37,7 @@ pub struct Copy {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct CopyArguments {
-    /// The address of the [`Copy`]s.
+    /// The address of the [copies](struct@Copy).
     pub copies: u64,
     /// The address from which some sources count.
     pub uploaded: u64,

@@ -4,7 +4,7 @@ use batchmaker_graph::{Lookup as Table, TreeCell};
 use bytemuck::{Pod, Zeroable};
 
 use super::batch::{Batch, Lookup, Operand};
-use super::recurrent::side_by_side;
+use super::step::side_by_side;
 use super::tiles;
 use super::weights::Storage;
 
