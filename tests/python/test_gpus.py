@@ -5,6 +5,7 @@ are skipped.
 """
 
 import concurrent.futures
+import ctypes.util
 import json
 import os
 import subprocess
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.skipif(
     not os.environ.get("BATCHMAKER_CUDA_IMAGES"), reason="the program may hold no images of kernels"
 )
 
-WORDS = ["kernel", "tree", "a"]
+WORDS = ["kernel", "tree", "a", "node", "step", "row"]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def test_replies_are_those_of_the_cores(serve, driver, monkeypatch):
     for worker in "01":
         assert metrics[f'batchmaker_device_memory_bytes_max{{worker="{worker}"}}'] == 1e9
         assert metrics[f'batchmaker_device_copied_bytes_total{{worker="{worker}",direction="in"}}'] > 0
-    assert sum(metrics[f'batchmaker_device_busy_microseconds_total{{worker="{w}"}}'] for w in "01") > 0
+        assert metrics[f'batchmaker_device_busy_microseconds_total{{worker="{worker}"}}'] > 0, worker
     assert on_gpus.stop() == 0
     assert reports.read_text() == ""
 
@@ -82,6 +83,7 @@ def test_inspect_says_what_runs_where(driver):
     assert printed.stdout.count("run by GPU 1, ") == 2, printed.stdout
 
 
+@pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="there is a driver")
 def test_without_a_driver_the_error_says_so():
     refused = subprocess.run([BINARY, "serve", "--device", "cuda"], stderr=subprocess.PIPE, text=True, timeout=60)
     assert refused.returncode == 1

@@ -62,7 +62,9 @@ impl Cores {
             return Err(BuildError::WorkersOfGpus);
         }
         let cores = available_parallelism().map_err(BuildError::NoCores)?.get();
-        let (wanted, threads) = (workers.map_or(1, usize::from), threads_per_worker.unwrap_or(1));
+        let of_gpus = gpus.map(|gpus| gpus.count().into());
+        let wanted: usize = of_gpus.or(workers.map(usize::from)).unwrap_or(1);
+        let threads = threads_per_worker.unwrap_or(1);
         if wanted * threads > cores {
             return Err(BuildError::Cores { workers: wanted, threads, cores });
         }

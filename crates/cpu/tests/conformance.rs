@@ -5,9 +5,10 @@ use batchmaker_cpu::{CpuConfig, CpuDevice, InputProjection, Isa};
 use batchmaker_device::conformance::{Instance, Subject, run_all};
 
 /// Cases that no CPU can pass: its memory has no bound of its own, it ends tasks whole, and cannot be lost.
-const NEVER: [&str; 3] = [
+const NEVER: [&str; 4] = [
     "streams/steps of a task that goes on",
     "losses/the other worker goes on",
+    "losses/a state that is lost with its worker",
     "admission/what does not fit is refused, and fits later",
 ];
 

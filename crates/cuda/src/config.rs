@@ -19,7 +19,7 @@ pub struct CudaConfig {
     pub bytes_max: Option<usize>,
     /// Threads of each worker for programs, which the host runs.
     pub program_threads: usize,
-    /// The time that a worker polls for a completion before it sleeps.
+    /// The time that the thread which waits for a GPU polls for completions before it sleeps.
     pub poll_for: Duration,
 }
 

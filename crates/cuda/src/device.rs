@@ -1,6 +1,7 @@
 //! The device of GPUs: [`Device`] over NVIDIA's driver.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use batchmaker_device::{
     BatchSize, Bell, Capabilities, CellTable, CellTimer, Device, DeviceError, Effort,
@@ -15,10 +16,9 @@ use batchmaker_graph::{
 use crate::cells::{CellError, CudaCell, CudaCellBody};
 use crate::config::CudaConfig;
 use crate::gpu;
-use crate::kernels::tiles;
 use crate::lock::lock;
 use crate::memory::RequestMemory;
-use crate::queue::CudaQueue;
+use crate::queue::{CudaQueue, ROWS_MAX};
 use crate::state::DeviceState;
 use crate::worker::Worker;
 
@@ -89,14 +89,15 @@ impl Device for CudaDevice {
             bytes_max: Some(self.bytes_max),
             working_bytes: BATCH_BYTES_MAX,
             lookahead: 1,
-            poll_for: self.config.poll_for,
+            // The thread that wakes the worker polls.
+            poll_for: Duration::ZERO,
         }
     }
 
     fn materialize(&self, id: CellTypeId, cell: &CellType) -> Result<Materialized, DeviceError> {
         let materialized = |known: &CudaCell| Materialized {
             runner: known.runner(),
-            rows_max: Some(tiles::ROWS_MAX),
+            rows_max: Some(ROWS_MAX),
             slot_bytes: known.slot_bytes(),
             workers_of_a_row: 1,
         };

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use batchmaker_device::{DeviceError, Usage};
+use batchmaker_device::{Bell, DeviceError, Usage};
 use batchmaker_graph::CellTypeId;
 
 use crate::config::CudaConfig;
@@ -21,6 +21,8 @@ pub(crate) struct Worker {
     pub(crate) pool: Arc<Pool>,
     slots: Mutex<HashMap<CellTypeId, Arc<Mutex<Slots>>>>,
     lost: Mutex<Option<Arc<str>>>,
+    /// Wakes the thread that drives its queue, which reports the loss.
+    bell: OnceLock<Arc<Bell>>,
     /// Nanoseconds in which work was in flight.
     pub(crate) busy_ns: AtomicU64,
     /// States that came from other GPUs.
@@ -39,6 +41,7 @@ impl Worker {
             stream,
             slots: Mutex::default(),
             lost: Mutex::default(),
+            bell: OnceLock::new(),
             busy_ns: AtomicU64::default(),
             states_moved: AtomicU64::default(),
         })
@@ -75,9 +78,18 @@ impl Worker {
         }
     }
 
-    /// The worker is lost: its GPU does nothing any more.
+    /// The queue of the worker is driven by a thread that waits for this bell.
+    pub(crate) fn attach(&self, bell: Arc<Bell>) {
+        // A worker has one queue.
+        let _ = self.bell.set(bell);
+    }
+
+    /// The worker is lost: its GPU does nothing any more. Its queue is to report it.
     pub(crate) fn lose(&self, reason: &str) {
         lock(&self.lost).get_or_insert_with(|| reason.into());
+        if let Some(bell) = self.bell.get() {
+            bell.ring();
+        }
     }
 
     /// Why it is lost, if it is.

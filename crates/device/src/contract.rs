@@ -379,7 +379,7 @@ pub enum Completion {
     },
     /// This worker's part of the device is gone, with all tasks and reads in flight there and, where
     /// workers do not share memory, all that was in its memory. The last report of a queue. A task of
-    /// another worker that takes over a state from there does not fail for it: the state is undefined.
+    /// another worker that takes over a state from there fails, or the state is undefined.
     Lost {
         /// The reason.
         reason: Arc<str>,

@@ -3,7 +3,7 @@
 use super::clock::{Clock, Epoch, ThreadNumber};
 use super::scope::Scope;
 
-/// Accesses that a granule holds. Where more threads read the same bytes, one of them is forgotten at random.
+/// Accesses that a granule holds. Where more threads read the same bytes, a read that the last one follows is forgotten, or else one at random.
 const ACCESSES: usize = 5;
 
 /// Operations before the last one that a granule holds, by what they did.
@@ -228,7 +228,7 @@ impl Granule {
                 of.epoch.thread as usize == own && of.access().bytes & !access.bytes == 0
             };
             let place = self.entries.iter().position(|of| of.kind == 0 || is_own(of));
-            let place = place.unwrap_or_else(|| random() as usize % ACCESSES);
+            let place = place.unwrap_or_else(|| self.least_needed(clock, random));
             self.entries[place] = Entry::new(clock.epoch(), access);
             return None;
         }
@@ -255,15 +255,20 @@ impl Granule {
                 race = Some(Earlier::Thread(thread, other));
             }
         }
-        let place = place.unwrap_or_else(|| self.least_needed(random() as usize % ACCESSES));
+        let place = place.unwrap_or_else(|| self.least_needed(clock, random));
         self.entries[place] = Entry::new(clock.epoch(), access);
         race
     }
 
-    /// An access to forget: the first read from a place on, else the one at that place.
-    fn least_needed(&self, from: usize) -> usize {
-        let mut places = (from..ACCESSES).chain(0..from);
-        places.find(|&at| !self.entries[at].access().is_write).unwrap_or(from)
+    /// An access to forget: a read that the thread follows, else a read at random, else any.
+    fn least_needed(&self, clock: &Clock, random: impl FnOnce() -> u32) -> usize {
+        let is_read = |at: &usize| !self.entries[*at].access().is_write;
+        let is_followed = |at: &usize| is_read(at) && clock.follows(self.entries[*at].epoch);
+        if let Some(followed) = (0..ACCESSES).find(is_followed) {
+            return followed;
+        }
+        let from = random() as usize % ACCESSES;
+        (from..ACCESSES).chain(0..from).find(is_read).unwrap_or(from)
     }
 
     /// Notes a read through the read-only cache. Returns whether the operation has written some of the bytes.

@@ -114,12 +114,15 @@ impl Pool {
         let given: Vec<u64> = of_size.flat_map(|(_, free)| free.drain(..)).collect();
         state.blocks.retain(|block| !given.contains(block));
         drop(state);
+        if given.is_empty() {
+            return Ok(false);
+        }
         self.stream.synchronize()?;
         for &at in &given {
             // SAFETY: the piece is free, and the work that used it is done.
             unsafe { result::free_sync(at) }?;
         }
-        Ok(!given.is_empty())
+        Ok(true)
     }
 
     fn take_from_driver(&self, bytes: usize) -> Result<u64, GpuError> {

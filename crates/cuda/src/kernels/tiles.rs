@@ -9,9 +9,6 @@ const GROUPS: usize = 4;
 /// Rows of a block.
 const ROWS: usize = 16;
 
-/// The most rows of a batch: a grid has so many blocks along y.
-pub(crate) const ROWS_MAX: u32 = 65_535 * ROWS as u32;
-
 /// Blocks along x and y for units and rows.
 pub(crate) fn grid(units: usize, rows: usize) -> [u32; 3] {
     [units.div_ceil(UNITS) as u32, rows.div_ceil(ROWS) as u32, 1]

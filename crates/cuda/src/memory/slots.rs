@@ -126,6 +126,11 @@ impl Slots {
         self.memory().states.at() + place as u64
     }
 
+    /// Whether there is memory for a slot.
+    pub(crate) fn has(&self, slot: SlotId) -> bool {
+        self.memory.as_ref().is_some_and(|memory| (slot.index as usize) < memory.slots)
+    }
+
     /// The address of a half of a slot.
     ///
     /// # Panics

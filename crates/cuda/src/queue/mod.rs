@@ -49,6 +49,9 @@ use rosters::Rosters;
 use submitter::{Submitter, TaskError};
 use watcher::{Watched, Watcher};
 
+/// The most rows of a batch: all of them may end in one task, and the ring of ends has room for two such tasks.
+pub(crate) const ROWS_MAX: u32 = ENDS as u32 / 2;
+
 /// The queue of one worker.
 pub(crate) struct CudaQueue {
     watcher: Watcher,
@@ -81,7 +84,8 @@ enum PendingKind {
     },
     Read {
         read: Read,
-        coming: Vec<Coming>,
+        /// The reason, if there is nothing.
+        coming: Result<Vec<Coming>, Arc<str>>,
     },
 }
 
@@ -93,6 +97,7 @@ impl CudaQueue {
         bell: Arc<Bell>,
     ) -> Result<Self, DeviceError> {
         let submitter = Submitter::new(state, number, threads)?;
+        submitter.worker.attach(bell.clone());
         Ok(Self {
             watcher: Watcher::start(Watched {
                 worker: submitter.worker.clone(),
@@ -136,6 +141,7 @@ impl CudaQueue {
         let refused = match self.submitter.run_task(&mut self.rosters, task) {
             Ok(()) => None,
             Err(TaskError::Memory) => Some("the GPU has no memory left".into()),
+            Err(TaskError::Lost) => Some("a state or a row was lost with another GPU".into()),
             Err(TaskError::Gpu(error)) => return Err(error),
         };
         self.submitter.signal()?;
@@ -148,25 +154,19 @@ impl CudaQueue {
 
     fn submit_read(&mut self, read: Read) -> Result<(), GpuError> {
         self.begin()?;
+        let lost = || Err("the values were lost with a GPU".into());
         let coming = match self.submitter.fetch(&read) {
-            Ok(coming) => coming,
+            Ok(coming) => Ok(coming),
             Err(ReadError::Task(TaskError::Gpu(error))) => return Err(error),
             Err(ReadError::Task(TaskError::Memory)) => {
-                return self.answer(read, "the GPU has no memory left for the values");
+                Err("the GPU has no memory left for the values".into())
             }
-            Err(ReadError::Lost) => return self.answer(read, "the values were lost with a GPU"),
+            Err(ReadError::Task(TaskError::Lost) | ReadError::Lost) => lost(),
         };
+        // Copies of some of the values may be on their way even where others are lost.
         self.submitter.signal()?;
         let kind = PendingKind::Read { read, coming };
         self.pending.push_back(Pending { number: self.submitter.number, kind });
-        Ok(())
-    }
-
-    /// Answers a read for which there is nothing.
-    fn answer(&mut self, read: Read, reason: &str) -> Result<(), GpuError> {
-        self.submitter.signal()?;
-        self.reported.push(Completion::Values { read, data: Err(reason.into()) });
-        self.bell.ring();
         Ok(())
     }
 
@@ -193,7 +193,6 @@ impl CudaQueue {
         }
         if let Err(error) = work(self) {
             self.submitter.worker.lose(&error.to_string());
-            self.bell.ring();
         }
     }
 
@@ -214,7 +213,7 @@ impl CudaQueue {
                     Completion::Task(TaskDone { task, result, ends })
                 }
                 PendingKind::Read { read, coming } => {
-                    let data = Ok(coming.iter().map(Coming::take).collect());
+                    let data = coming.map(|coming| coming.iter().map(Coming::take).collect());
                     Completion::Values { read, data }
                 }
             });
@@ -259,8 +258,8 @@ impl TaskQueue for CudaQueue {
             match written {
                 Ok(()) => Ok(()),
                 Err(TaskError::Gpu(error)) => Err(error),
-                // Nothing reports it: the state is that of a session that goes on without.
-                Err(TaskError::Memory) => Ok(()),
+                // Nothing reports it: the engine writes no states yet.
+                Err(TaskError::Memory | TaskError::Lost) => Ok(()),
             }
         });
     }

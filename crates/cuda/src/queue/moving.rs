@@ -5,7 +5,7 @@ use std::ops::Range;
 use batchmaker_graph::{RequestId, Rows, RunIndex, SinkTime, ValueIndex};
 
 use super::listed::Listed;
-use super::submitter::Submitter;
+use super::submitter::{Submitter, TaskError};
 use crate::gpu::GpuError;
 use crate::lock::lock;
 use crate::memory::{Holder, RequestMemory};
@@ -41,7 +41,7 @@ impl Submitter {
         &mut self,
         listed: &Listed,
         nodes: Range<u32>,
-    ) -> Result<(), GpuError> {
+    ) -> Result<(), TaskError> {
         if listed.memory.holders.is_none() {
             return Ok(());
         }
@@ -60,13 +60,25 @@ impl Submitter {
         base: u64,
         rows: &Rows,
         node: u32,
-    ) -> Result<bool, GpuError> {
+    ) -> Result<(), TaskError> {
         let first = rows.row(node);
-        self.bring_range(memory, base, rows.value, first..first + rows.span as usize)
+        self.need_range(memory, base, rows.value, first..first + rows.span as usize)
+    }
+
+    /// Copies rows that a task needs, as [`Self::bring_range`] does.
+    pub(super) fn need_range(
+        &mut self,
+        memory: &RequestMemory,
+        base: u64,
+        value: ValueIndex,
+        rows: Range<usize>,
+    ) -> Result<(), TaskError> {
+        let are_there = self.bring_range(memory, base, value, rows)?;
+        are_there.then_some(()).ok_or(TaskError::Lost)
     }
 
     /// Copies the last rows that a chain has written elsewhere, where it may end with its next node, which writes nothing.
-    pub(super) fn bring_last_rows(&mut self, listed: &Listed) -> Result<(), GpuError> {
+    pub(super) fn bring_last_rows(&mut self, listed: &Listed) -> Result<(), TaskError> {
         let run = listed.of();
         if run.stop.is_some() {
             for sink in run.sinks.iter().filter(|sink| sink.time == SinkTime::Last) {

@@ -132,9 +132,9 @@ impl Submitter {
         for join in joins {
             match self.join(typed, join, &mut upload) {
                 Ok(member) => roster.join(member),
+                Err(error @ TaskError::Gpu(_)) => return Err(error),
                 // The others go on without it.
-                Err(TaskError::Memory) => result = Err(TaskError::Memory),
-                Err(error) => return Err(error),
+                Err(error) => result = Err(error),
             }
         }
         let ran = self.run_members(roster, typed, upload, steps);

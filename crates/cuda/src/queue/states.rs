@@ -30,14 +30,14 @@ impl Submitter {
     ) -> Result<(), TaskError> {
         let slot = chain.slot;
         let moved = match chain.origin() {
-            Origin::Elsewhere(from) => Some(self.state_elsewhere(typed, from, slot)),
+            Origin::Elsewhere(from) => self.state_elsewhere(typed, from, slot),
             Origin::Initial | Origin::Slot => None,
         };
         let stepwise = typed.stepwise;
         let slots = self.slots(typed);
         let mut slots = lock(&slots);
-        match (chain.origin(), moved.flatten()) {
-            (Origin::Initial, _) => {
+        match chain.origin() {
+            Origin::Initial => {
                 let initial = &listed.of().initial;
                 for ((rows, state), place) in
                     initial.iter().zip(&stepwise.states).zip(&stepwise.state_places)
@@ -46,7 +46,7 @@ impl Submitter {
                     if let Some(rows) = rows {
                         let row = rows.row(0);
                         let row = row..row + 1;
-                        self.bring_range(&listed.memory, listed.base, rows.value, row)?;
+                        self.need_range(&listed.memory, listed.base, rows.value, row)?;
                     }
                     let address =
                         |rows: &Rows| listed.memory.row(listed.base, rows.value, rows.row(0));
@@ -55,15 +55,23 @@ impl Submitter {
                 }
                 slots.set_half(slot, 0);
             }
-            (_, Some((worker, state, ended))) => {
-                let to = slots.address(slot, 0);
-                self.copy_from_worker(worker, to, state, stepwise.half_bytes)?;
-                self.copy_from_worker(worker, slots.ended_of(slot), ended, 4)?;
+            Origin::Elsewhere(_) => {
+                let (to, bytes) = (slots.address(slot, 0), stepwise.half_bytes);
+                let is_moved = match moved {
+                    Some((worker, state, ended)) => {
+                        self.copy_from_worker(worker, to, state, bytes)?
+                            && self.copy_from_worker(worker, slots.ended_of(slot), ended, 4)?
+                    }
+                    None => false,
+                };
+                if !is_moved {
+                    return Err(TaskError::Lost);
+                }
+                self.worker.states_moved.fetch_add(1, Ordering::Relaxed);
                 slots.set_half(slot, 0);
                 self.bring_last_rows(listed)?;
-                self.worker.states_moved.fetch_add(1, Ordering::Relaxed);
             }
-            (_, None) => {}
+            Origin::Slot => {}
         }
         if chain.step() == 0 {
             upload.copy(slots.ended_of(slot), None, 4);
@@ -84,7 +92,8 @@ impl Submitter {
         }
         let slots = worker.slots(typed.id, typed.stepwise.half_bytes);
         let slots = lock(&slots);
-        let state = slots.address(slot, slots.half(slot));
+        // A task that had no memory for the slot has left no state.
+        let state = slots.has(slot).then(|| slots.address(slot, slots.half(slot)))?;
         Some((worker.number, state, slots.ended_of(slot)))
     }
 

@@ -20,6 +20,8 @@ use crate::worker::Worker;
 pub(super) enum TaskError {
     /// It has no room, and others go on.
     Memory,
+    /// A state or a row that it needs was lost with another GPU.
+    Lost,
     /// The GPU does nothing any more.
     Gpu(GpuError),
 }

@@ -45,6 +45,7 @@ fn check(emulated: &'static Emulated, gpus: usize, is_chosen: fn(&str) -> bool) 
     emulated.configure("devices", &gpus.to_string());
     let cases = conformance::cases().into_iter().filter(|case| is_chosen(case.name()));
     let summary = conformance::run(&Cuda { emulated, gpus }, cases.collect());
+    assert!(summary.passed > 0, "no case is chosen");
     let is_expected = |name: &&String| {
         name.starts_with("precisions/int8: ")
             || **name == "streams/steps of a task that goes on"
@@ -65,7 +66,7 @@ fn is_of_precisions(name: &str) -> bool {
     name.starts_with("precisions/")
 }
 
-/// Whether a case loses a GPU, after which the process has it no more.
+/// Whether a case loses a GPU, after which the process has it no more: each has a process of its own.
 fn is_loss(name: &str) -> bool {
     name.starts_with("losses/")
 }
@@ -89,5 +90,13 @@ fn two_gpus() {
 
 #[test]
 fn a_gpu_is_lost() {
-    in_process("conformance::a_gpu_is_lost", 3, |emulated| check(emulated, 2, is_loss));
+    let check = |emulated| check(emulated, 2, |name| name == "losses/the other worker goes on");
+    in_process("conformance::a_gpu_is_lost", 3, check);
+}
+
+#[test]
+fn a_state_is_lost() {
+    let check =
+        |emulated| check(emulated, 2, |name| name == "losses/a state that is lost with its worker");
+    in_process("conformance::a_state_is_lost", 3, check);
 }

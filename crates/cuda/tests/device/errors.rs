@@ -17,7 +17,10 @@ fn request(steps: usize) -> Request {
 /// Requests that a GPU has no room for fail, and others are served.
 fn no_memory(emulated: &'static Emulated) {
     emulated.configure("memory_bytes", "4500000");
-    let device = CudaDevice::new(CudaConfig { bytes_max: Some(1 << 30), ..config(1) }).unwrap();
+    // Taken from the driver piece by piece, or in blocks.
+    let block_bytes = if emulated.seed() % 2 == 1 { 1 << 18 } else { 0 };
+    let config = CudaConfig { bytes_max: Some(1 << 30), block_bytes, ..config(1) };
+    let device = CudaDevice::new(config).unwrap();
     let engine = engine(device, 1);
     let reply = |steps| engine.submit(Kind::Stacked.model(), request(steps)).unwrap().wait();
     let small = reply(3).unwrap().outputs;

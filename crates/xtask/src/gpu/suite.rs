@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use anyhow::anyhow;
+use anyhow::{anyhow, ensure};
 use batchmaker_cuda::{CudaConfig, CudaDevice};
 use batchmaker_device::conformance::{self, Instance, Subject};
 use batchmaker_graph::Precision;
@@ -35,5 +35,6 @@ pub(super) fn run(config: &CudaConfig, text: &str) -> anyhow::Result<String> {
     let subject = Gpu(config.clone());
     let run = AssertUnwindSafe(|| conformance::run(&subject, cases));
     let summary = catch_unwind(run).map_err(|_| anyhow!("cases fail, as printed above"))?;
+    ensure!(summary.passed > 0, "no case that runs has '{text}' in its name");
     Ok(format!("{} cases passed, {} skipped", summary.passed, summary.skipped.len()))
 }

@@ -13,7 +13,10 @@ use crate::conformance::subject::Subject;
 use crate::contract::Read;
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case::skippable("losses/the other worker goes on", lost).with_workers(2)]
+    vec![
+        Case::skippable("losses/the other worker goes on", lost).with_workers(2),
+        Case::skippable("losses/a state that is lost with its worker", lost_state).with_workers(2),
+    ]
 }
 
 fn lost(subject: &dyn Subject) -> Check<Outcome> {
@@ -45,5 +48,40 @@ fn lost(subject: &dyn Subject) -> Check<Outcome> {
     same_bits("the other's chain", &harness.finish(1, ids[1])?, &whole)?;
     let late = harness.workers[0].next()?;
     ensure!(late.is_none(), "{late:?} after the loss");
+    Ok(Outcome::Passed)
+}
+
+/// A chain waits on the first worker, which is lost. Where memory is not shared, the task that takes its state over may fail, and the request is
+/// of no use; the worker that was to run it goes on with others.
+fn lost_state(subject: &dyn Subject) -> Check<Outcome> {
+    let cell = ChainCell::all()[0].cell();
+    let mut harness = Harness::new(subject, vec![cell.clone()])?;
+    let Some(lose) = harness.lose.take() else {
+        return Ok(Outcome::Skipped("no worker can be lost".to_owned()));
+    };
+    let request = Chain::new(&cell, CELL, 8, 1).request(&cell);
+    let whole = alone(&mut harness, &request)?;
+    let leaves = harness.leave(0, CELL);
+    let ids = [harness.admit(&request)?, harness.admit(&request)?];
+    let slots = [(); 2].map(|()| harness.take_slot(CELL));
+    let join = |at: usize, step, moved_from| {
+        vec![Join { request: ids[at], run: RunIndex(0), slot: slots[at], step, moved_from }]
+    };
+    let roster = |leaves, joins, steps| Work::Roster { leaves, joins, steps };
+    harness.workers[0].run([(CELL, roster(leaves, join(0, 0, None), 4))])?;
+    let moved_from = harness.moved_from(0);
+    lose(WorkerId(0));
+    let works = [
+        roster(Vec::new(), join(0, 4, moved_from), 4),
+        roster(vec![slots[0]], join(1, 0, None), 8),
+    ];
+    harness.workers[1].submit(works.map(|work| (CELL, work)))?;
+    let done = harness.workers[1].drain()?;
+    ensure!(done.len() == 2, "{done:?}");
+    ensure!(done[1].result.is_ok(), "the task behind it: {:?}", done[1]);
+    same_bits("the chain of the other request", &harness.finish(1, ids[1])?, &whole)?;
+    let reason = harness.workers[0].wait_for_loss()?;
+    ensure!(!reason.is_empty(), "a worker is lost for no reason");
+    harness.device.retire(ids[0]);
     Ok(Outcome::Passed)
 }
