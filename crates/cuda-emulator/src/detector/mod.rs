@@ -300,6 +300,23 @@ mod tests {
     }
 
     #[test]
+    fn reads_before_a_barrier_make_room_for_those_after_it() {
+        for random in 0..5 {
+            let mut detector = Detector::new(1, [1, 8], 8);
+            detector.begin(0..8, 0);
+            let mut granule = Granule::default();
+            let mut races = |detector: &mut Detector, slot: Slot, is_write: bool| {
+                let access = Access { site: 1, bytes: 0b1111, is_write, scope: None };
+                detector.access(slot, &mut granule, access, &Sequential, || random).is_some()
+            };
+            (0..7).for_each(|slot| assert!(!races(&mut detector, slot, false)));
+            detector.meet(&[0, 1, 2, 3, 4, 5, 6, 7]);
+            assert!(!races(&mut detector, 5, false) && !races(&mut detector, 7, false));
+            assert!(races(&mut detector, 7, true), "with the read of thread 5, random {random}");
+        }
+    }
+
+    #[test]
     fn a_release_and_an_acquire_order() {
         for (release, acquire, scope, is_right) in [
             (RELEASE, ACQUIRE, Scope::Gpu, true),
