@@ -25,10 +25,13 @@ class Server:
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self.errors = []
-        threading.Thread(target=self._read_errors, daemon=True).start()
+        reader = threading.Thread(target=self._read_errors, daemon=True)
+        reader.start()
         self.ready = self.process.stdout.readline()
         if not self.ready.startswith("ready "):
             self.process.kill()
+            # What it says last may not have been read yet.
+            reader.join(timeout=10)
             raise RuntimeError(f"no ready line but {self.ready!r}; {''.join(self.errors)}")
         self.http = re.search(r"http://([^\s,]+)", self.ready).group(1)
         self.metrics_url = re.search(r"metrics (http://[^\s,]+)", self.ready).group(1)
