@@ -31,7 +31,7 @@ impl Gpus {
         (0..Self::MAX).filter(move |&number| self.0 >> number & 1 == 1)
     }
 
-    /// How many there are.
+    /// The number of GPUs.
     pub fn count(self) -> u16 {
         self.0.count_ones() as u16
     }

@@ -60,7 +60,7 @@ pub(crate) struct Preceding {
 }
 
 impl Preceding {
-    /// What is known once an operation that these precede is over too.
+    /// The operations that are known to be over once `operation` is over, which these precede: these and itself.
     pub(crate) fn and(&self, operation: u32) -> Known {
         let mut known = self.known.clone();
         if let Some((stream, place, _)) = self.operations.get(operation) {

@@ -25,7 +25,7 @@ const IMAGE: &str = ".version 8.0\n.target sm_75\n.visible .entry scale()\n{}\n\
 
 const COUNT: usize = 100;
 
-/// What a case prints that finds its bug under some seeds.
+/// A case whose bug is found under some seeds alone prints this where it is found.
 const FOUND: &str = "found under this seed";
 
 /// The variable of a case's process that holds its seed.
@@ -351,7 +351,8 @@ fn a_copy_from_a_device_that_is_lost(emulated: &Emulated) {
     assert_eq!(emulated.reports(), [""; 0]);
 }
 
-/// A device is lost while its kernel runs for ever: whoever waits for it is told, what it has can be given back, and another device goes on.
+/// A device is lost while a kernel that never ends runs on it. Calls that wait for the device return its error, its memory and streams can be freed, and
+/// another device works on.
 fn a_device_is_lost_that_the_host_waits_for(emulated: &Emulated) {
     emulated.configure("devices", "2");
     let [program, other] = [0, 1].map(Program::new);
@@ -390,7 +391,8 @@ fn a_device_is_lost_that_the_host_waits_for(emulated: &Emulated) {
     assert_eq!(emulated.reports(), [""; 0]);
 }
 
-/// A device is lost that runs nothing, as its stream waits for another device: whoever waits for it is told. The other one goes on.
+/// A device is lost while its stream waits for an event of another device. Calls that wait for the lost device return its error, and the other device
+/// works on.
 fn a_device_is_lost_that_waits(emulated: &Emulated) {
     emulated.configure("devices", "2");
     let [program, other] = [0, 1].map(Program::new);
@@ -417,7 +419,7 @@ fn a_device_is_lost_that_waits(emulated: &Emulated) {
     assert_eq!(emulated.reports(), [""; 0]);
 }
 
-/// What a program has of a device.
+/// The memory, the stream and the other objects that a program has on a device.
 struct Things {
     memory: [u64; 2],
     stream: sys::CUstream,

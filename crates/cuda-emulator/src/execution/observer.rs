@@ -1,6 +1,6 @@
-//! Who watches a launch while it runs.
+//! The interface between a launch that runs and the program around it, such as an emulated driver.
 
-/// What happens outside a launch while it runs, and what is told there.
+/// Learns from a launch what it does while it runs, and tells it whether the GPU is lost.
 pub trait Observer {
     /// The launch is about to store a value that publishes to the host: from here on the host may have seen it.
     fn publishes_to_host(&self) {}

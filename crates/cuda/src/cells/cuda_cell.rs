@@ -26,7 +26,7 @@ pub(crate) struct CudaCell {
     pub(crate) constants: Constants,
 }
 
-/// How a cell runs.
+/// The two forms of cells.
 pub(crate) enum CudaCellBody {
     /// Row by row.
     Stepwise(Stepwise),
@@ -79,7 +79,7 @@ impl CudaCell {
         Ok(Self { body, constants: Constants::copy(&packing, workers)? })
     }
 
-    /// What runs it.
+    /// The code that runs its batches.
     pub(crate) fn runner(&self) -> Runner {
         let CudaCellBody::Stepwise(stepwise) = &self.body else { return Runner::Executor };
         let is_program = |of: &Operation| matches!(of.body, OperationBody::Program(_));
@@ -224,7 +224,7 @@ impl Packed<'_> {
         Ok(OperationBody::Program(Arc::new(Program { program, inputs, outputs })))
     }
 
-    /// How weights are stored.
+    /// The type that weights are stored in.
     fn storage(&self) -> Result<Storage, CellError> {
         let precision = self.precision;
         let none = || CellError::NoKernel(format!("GPUs have no kernel for it in {precision}"));

@@ -154,14 +154,15 @@ impl CudaQueue {
 
     fn submit_read(&mut self, read: Read) -> Result<(), GpuError> {
         self.begin()?;
-        let lost = || Err("the values were lost with a GPU".into());
         let coming = match self.submitter.fetch(&read) {
             Ok(coming) => Ok(coming),
             Err(ReadError::Task(TaskError::Gpu(error))) => return Err(error),
             Err(ReadError::Task(TaskError::Memory)) => {
                 Err("the GPU has no memory left for the values".into())
             }
-            Err(ReadError::Task(TaskError::Lost) | ReadError::Lost) => lost(),
+            Err(ReadError::Task(TaskError::Lost) | ReadError::Lost) => {
+                Err("the values were lost with a GPU".into())
+            }
         };
         // Copies of some of the values may be on their way even where others are lost.
         self.submitter.signal()?;

@@ -1,6 +1,6 @@
 //! The last report of a worker that is lost is its loss, and others go on.
 
-use batchmaker_graph::{Join, RunIndex, Work, WorkerId};
+use batchmaker_graph::{Join, RequestId, RunIndex, SlotId, TensorData, Work, WorkerId};
 
 use crate::conformance::case::{Case, Check, Outcome, ensure};
 use crate::conformance::cases::chains::CELL;
@@ -9,7 +9,7 @@ use crate::conformance::cells::ChainCell;
 use crate::conformance::compare::same_bits;
 use crate::conformance::graphs::Chain;
 use crate::conformance::harness::Harness;
-use crate::conformance::subject::Subject;
+use crate::conformance::subject::{LoseWorker, Subject};
 use crate::contract::Read;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -19,17 +19,40 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
+fn skipped() -> Outcome {
+    Outcome::Skipped("no worker can be lost".to_owned())
+}
+
+/// Two equal requests of one chain, which has run alone on the first worker.
+struct Scene {
+    harness: Harness,
+    lose: LoseWorker,
+    whole: Vec<TensorData>,
+    /// What leaves the first worker's roster with its next task.
+    leaves: Vec<SlotId>,
+    ids: [RequestId; 2],
+    slots: [SlotId; 2],
+}
+
+impl Scene {
+    /// None where no worker can be lost.
+    fn new(subject: &dyn Subject) -> Check<Option<Self>> {
+        let cell = ChainCell::all()[0].cell();
+        let mut harness = Harness::new(subject, vec![cell.clone()])?;
+        let Some(lose) = harness.lose.take() else { return Ok(None) };
+        let request = Chain::new(&cell, CELL, 8, 1).request(&cell);
+        let whole = alone(&mut harness, &request)?;
+        let leaves = harness.leave(0, CELL);
+        let ids = [harness.admit(&request)?, harness.admit(&request)?];
+        let slots = [(); 2].map(|()| harness.take_slot(CELL));
+        Ok(Some(Self { harness, lose, whole, leaves, ids, slots }))
+    }
+}
+
 fn lost(subject: &dyn Subject) -> Check<Outcome> {
-    let cell = ChainCell::all()[0].cell();
-    let mut harness = Harness::new(subject, vec![cell.clone()])?;
-    let Some(lose) = harness.lose.take() else {
-        return Ok(Outcome::Skipped("no worker can be lost".to_owned()));
-    };
-    let request = Chain::new(&cell, CELL, 8, 1).request(&cell);
-    let whole = alone(&mut harness, &request)?;
-    let mut leaves = [harness.leave(0, CELL), Vec::new()];
-    let ids = [harness.admit(&request)?, harness.admit(&request)?];
-    let slots = [(); 2].map(|()| harness.take_slot(CELL));
+    let Some(scene) = Scene::new(subject)? else { return Ok(skipped()) };
+    let Scene { mut harness, lose, whole, leaves, ids, slots } = scene;
+    let mut leaves = [leaves, Vec::new()];
     for at in 0..2 {
         let join =
             Join { request: ids[at], run: RunIndex(0), slot: slots[at], step: 0, moved_from: None };
@@ -54,16 +77,8 @@ fn lost(subject: &dyn Subject) -> Check<Outcome> {
 /// A chain waits on the first worker, which is lost. Where memory is not shared, the task that takes its state over may fail, and the request is
 /// of no use; the worker that was to run it goes on with others.
 fn lost_state(subject: &dyn Subject) -> Check<Outcome> {
-    let cell = ChainCell::all()[0].cell();
-    let mut harness = Harness::new(subject, vec![cell.clone()])?;
-    let Some(lose) = harness.lose.take() else {
-        return Ok(Outcome::Skipped("no worker can be lost".to_owned()));
-    };
-    let request = Chain::new(&cell, CELL, 8, 1).request(&cell);
-    let whole = alone(&mut harness, &request)?;
-    let leaves = harness.leave(0, CELL);
-    let ids = [harness.admit(&request)?, harness.admit(&request)?];
-    let slots = [(); 2].map(|()| harness.take_slot(CELL));
+    let Some(scene) = Scene::new(subject)? else { return Ok(skipped()) };
+    let Scene { mut harness, lose, whole, leaves, ids, slots } = scene;
     let join = |at: usize, step, moved_from| {
         vec![Join { request: ids[at], run: RunIndex(0), slot: slots[at], step, moved_from }]
     };
