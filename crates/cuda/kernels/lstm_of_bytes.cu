@@ -96,23 +96,26 @@ DEVICE void add_whole(float (&sums)[ROWS_OF_THREAD][Lstm::SUMS], const Batch& ba
   }
 }
 
-// Adds the products of x with a W that is floats, or whole numbers.
-template <class Weights> DEVICE void add_x(Weights, float (&sums)[ROWS_OF_THREAD][Lstm::SUMS], const StepArguments& of, const Part& part) {
+// Begins the sums of a thread with biases and products of x, with a W that is floats or whole numbers.
+template <class Weights> DEVICE void begin_with_x_of(Weights, float (&sums)[ROWS_OF_THREAD][Lstm::SUMS], const StepArguments& of, const Part& part) {
   SHARED(float, tile, [ROWS][CHUNK + 1]);
   SHARED(const float*, of_x, [ROWS]);
-  if (part.thread < ROWS) of_x[part.thread] = part.thread < part.rows ? look_up(of.batch, of.x, of.lookup, part.first + part.thread) : nullptr;
-  add_products<Weights, Lstm::SUMS, Lstm::GATES, Lstm::LAST_OF_X>(sums, tile, of_x, of.w, of.input, part, of.hidden);
+  if (part.thread < ROWS) {
+    const bool is_there = part.thread < part.rows && of.projected.place == NOWHERE;
+    of_x[part.thread] = is_there ? look_up(of.batch, of.x, of.lookup, part.first + part.thread) : nullptr;
+  }
+  begin_with_x<Weights, Lstm::SUMS, Lstm::GATES>(sums, tile, of_x, of, part);
 }
 
-DEVICE void add_x(Whole, float (&sums)[ROWS_OF_THREAD][Lstm::SUMS], const StepArguments& of, const Part& part) {
+DEVICE void begin_with_x_of(Whole, float (&sums)[ROWS_OF_THREAD][Lstm::SUMS], const StepArguments& of, const Part& part) {
+  begin_sums<Lstm::SUMS>(sums, of.b, part.unit, of.hidden);
   add_whole(sums, of.batch, between_of_x(of), of.w, of.w_scale, of.input - 1, part, of.hidden);
 }
 
 template <class OfX> DEVICE void lstm_of_bytes_step(const StepArguments& of) {
   const Part part = part_of(of.batch);
   float sums[ROWS_OF_THREAD][Lstm::SUMS];
-  begin_sums<Lstm::SUMS>(sums, of.b, part.unit, of.hidden);
-  add_x(OfX(), sums, of, part);
+  begin_with_x_of(OfX(), sums, of, part);
   add_whole(sums, of.batch, of.between, of.r, of.r_scale, of.hidden, part, of.hidden);
   write_states<Lstm>(of, sums, part);
 }

@@ -24,7 +24,7 @@ typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
 // `SHARED(float, tile, [16][17])` is shared memory of a block.
-#define SHARED(TYPE, NAME, DIMENSIONS) __shared__ TYPE NAME DIMENSIONS
+#define SHARED(TYPE, NAME, DIMENSIONS) __shared__ __align__(16) TYPE NAME DIMENSIONS
 #define DEVICE __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__ static
 // Names a kernel for the emulator.

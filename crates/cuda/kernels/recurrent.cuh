@@ -1,4 +1,4 @@
-// What the kernels of recurrent cells share: their argument, the equations of an LSTM, the states after a step.
+// What the kernels of recurrent cells share: their argument, the products of x, the equations of an LSTM, the states after a step.
 #pragma once
 #include "products.cuh"
 
@@ -8,6 +8,7 @@ struct StepArguments {
   Operand x, h, c;         // [input], [hidden], [hidden]; c of an LSTM
   Operand next_h, next_c;  // [hidden]
   Operand between;         // what the first kernel leaves to the next one, where a step takes two
+  Operand projected;       // [hidden][gates], the sums after x that project_inputs.cu left, or nowhere
   Lookup lookup;           // of x
   const void* w;
   const void* r;
@@ -21,7 +22,7 @@ struct StepArguments {
 // i = sigmoid(s_i + p_i c)   f = sigmoid(s_f + p_f c)   c' = f c + i tanh(s_c)   o = sigmoid(s_o + p_o c')   h' = o tanh(c')
 // (the ONNX operator LSTM). Gates and sums i, o, f, c.
 struct Lstm {
-  static constexpr int GATES = 4, SUMS = 4, LAST_OF_X = 3, LAST_OF_H = 3;
+  static constexpr int GATES = 4, SUMS = 4, LAST_OF_H = 3;
   static constexpr bool HAS_C = true;
   DEVICE_MEMBER float next(const float (&sums)[SUMS], float, float& c, const float* peepholes, int unit) {
     const float before = c;
@@ -33,6 +34,27 @@ struct Lstm {
     return o * tanhf(c);
   }
 };
+
+// Begins the sums of a thread with those that project_inputs.cu left; sums of h alone begin with their biases.
+template <int SUMS, int GATES> DEVICE void begin_with_projected(float (&sums)[ROWS_OF_THREAD][SUMS], const StepArguments& of, const Part& part) {
+  begin_sums<SUMS>(sums, of.b, part.unit, of.hidden);
+  if (part.unit >= of.hidden) return;
+  for (int at = 0; at < ROWS_OF_THREAD; at++) {
+    const int row = Part::row(part, at);
+    if (row < 0) return;
+    const float* projected = (const float*)locate(of.batch, of.projected, row) + part.unit * GATES;
+    for (int gate = 0; gate < GATES; gate++) sums[at][gate] = projected[gate];
+  }
+}
+
+// Begins the sums of a thread with biases and products of x, whose rows `of_x` names. All threads of the block call it.
+template <class Weights, int SUMS, int GATES>
+DEVICE void begin_with_x(float (&sums)[ROWS_OF_THREAD][SUMS], float (&tile)[ROWS][CHUNK + 1], const float* const (&of_x)[ROWS], const StepArguments& of,
+                         const Part& part) {
+  if (of.projected.place != NOWHERE) return begin_with_projected<SUMS, GATES>(sums, of, part);
+  begin_sums<SUMS>(sums, of.b, part.unit, of.hidden);
+  add_products<Weights, SUMS, GATES, GATES - 1>(sums, tile, of_x, of.w, of.input, part, of.hidden);
+}
 
 // A unit of an operand of a row; zero if it is nowhere.
 DEVICE float unit_of(const Batch& batch, const Operand& of, int row, int unit) {

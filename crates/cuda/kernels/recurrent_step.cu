@@ -7,8 +7,8 @@
 //
 // A GRU whose reset gate comes before the product of h takes two kernels, one after the other: between them lie z and r h, [rows][2][hidden].
 //
-// Order of sums: the bias, then x in order of k, then h in order of k, one fused multiply-add a term, whatever the batch. So a row alone has the
-// bits that it has in a batch.
+// Order of sums: the bias, then x in order of k, then h in order of k, one fused multiply-add a term, whatever the batch, and whoever multiplied x.
+// So a row alone has the bits that it has in a batch.
 #include "recurrent.cuh"
 
 // Blocks that a multiprocessor holds at least. It leaves a thread 64 registers; left to itself, ptxas takes 40 for some kernels, and spills.
@@ -17,7 +17,7 @@ constexpr int BLOCKS = 8;
 // z = sigmoid(s_z)   r = sigmoid(s_r)   n = tanh(s_x + r s_h)   h' = (1 - z) n + z h
 // (the ONNX operator GRU with linear_before_reset = 1). Gates z, r, h; sums z, r, and of the last gate those of x and of h.
 struct GruResetAfter {
-  static constexpr int GATES = 3, SUMS = 4, LAST_OF_X = 2, LAST_OF_H = 3;
+  static constexpr int GATES = 3, SUMS = 4, LAST_OF_H = 3;
   static constexpr bool HAS_C = false;
   DEVICE_MEMBER float next(const float (&sums)[SUMS], float h, float&, const float*, int) {
     const float z = sigmoid(sums[0]), r = sigmoid(sums[1]);
@@ -28,13 +28,13 @@ struct GruResetAfter {
 
 // h' = tanh(s), or the greater of s and 0 (the ONNX operator RNN).
 struct RnnTanh {
-  static constexpr int GATES = 1, SUMS = 1, LAST_OF_X = 0, LAST_OF_H = 0;
+  static constexpr int GATES = 1, SUMS = 1, LAST_OF_H = 0;
   static constexpr bool HAS_C = false;
   DEVICE_MEMBER float next(const float (&sums)[SUMS], float, float&, const float*, int) { return tanhf(sums[0]); }
 };
 
 struct RnnRelu {
-  static constexpr int GATES = 1, SUMS = 1, LAST_OF_X = 0, LAST_OF_H = 0;
+  static constexpr int GATES = 1, SUMS = 1, LAST_OF_H = 0;
   static constexpr bool HAS_C = false;
   DEVICE_MEMBER float next(const float (&sums)[SUMS], float, float&, const float*, int) { return sums[0] > 0 ? sums[0] : 0; }
 };
@@ -44,26 +44,25 @@ DEVICE void find_sources(const float* (&of_x)[ROWS], const float* (&of_h)[ROWS],
   if (part.thread >= ROWS) return;
   const int row = part.first + part.thread;
   const bool is_there = part.thread < part.rows;
-  of_x[part.thread] = is_there ? look_up(of.batch, of.x, of.lookup, row) : nullptr;
+  of_x[part.thread] = is_there && of.projected.place == NOWHERE ? look_up(of.batch, of.x, of.lookup, row) : nullptr;
   of_h[part.thread] = is_there ? (const float*)locate(of.batch, h, row) : nullptr;
 }
 
 // The sums of a thread: biases, then the products of x, then those of h.
-template <class Weights, int SUMS, int GATES, int LAST_OF_X, int LAST_OF_H>
+template <class Weights, int SUMS, int GATES, int LAST_OF_H>
 DEVICE void add_x_and_h(float (&sums)[ROWS_OF_THREAD][SUMS], const StepArguments& of, const Operand& h, const Part& part) {
   SHARED(float, tile, [ROWS][CHUNK + 1]);
   SHARED(const float*, of_x, [ROWS]);
   SHARED(const float*, of_h, [ROWS]);
   find_sources(of_x, of_h, of, h, part);
-  begin_sums<SUMS>(sums, of.b, part.unit, of.hidden);
-  add_products<Weights, SUMS, GATES, LAST_OF_X>(sums, tile, of_x, of.w, of.input, part, of.hidden);
+  begin_with_x<Weights, SUMS, GATES>(sums, tile, of_x, of, part);
   add_products<Weights, SUMS, GATES, LAST_OF_H>(sums, tile, of_h, of.r, of.hidden, part, of.hidden);
 }
 
 template <class Weights, class Cell> DEVICE void recurrent_step(const StepArguments& of) {
   const Part part = part_of(of.batch);
   float sums[ROWS_OF_THREAD][Cell::SUMS];
-  add_x_and_h<Weights, Cell::SUMS, Cell::GATES, Cell::LAST_OF_X, Cell::LAST_OF_H>(sums, of, of.h, part);
+  add_x_and_h<Weights, Cell::SUMS, Cell::GATES, Cell::LAST_OF_H>(sums, of, of.h, part);
   write_states<Cell>(of, sums, part);
 }
 
@@ -72,7 +71,7 @@ template <class Weights, class Cell> DEVICE void recurrent_step(const StepArgume
 template <class Weights> DEVICE void gru_gates(const StepArguments& of) {
   const Part part = part_of(of.batch);
   float sums[ROWS_OF_THREAD][2];
-  add_x_and_h<Weights, 2, 2, 1, 1>(sums, of, of.h, part);
+  add_x_and_h<Weights, 2, 2, 1>(sums, of, of.h, part);
   if (part.unit >= of.hidden) return;
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const int row = Part::row(part, at);
@@ -90,7 +89,7 @@ template <class Weights> DEVICE void gru_state(const StepArguments& of) {
   float sums[ROWS_OF_THREAD][1];
   Operand reset = of.between;
   reset.base += of.hidden * sizeof(float);
-  add_x_and_h<Weights, 1, 1, 0, 0>(sums, of, reset, part);
+  add_x_and_h<Weights, 1, 1, 0>(sums, of, reset, part);
   if (part.unit >= of.hidden) return;
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const int row = Part::row(part, at);

@@ -11,4 +11,4 @@ mod cuda_cell;
 mod operation;
 
 pub(crate) use cuda_cell::{CellError, CudaCell, CudaCellBody, Stepwise};
-pub(crate) use operation::{Operation, OperationBody, Program, Table};
+pub(crate) use operation::{Operation, OperationBody, Program, Step, Table};

@@ -28,6 +28,13 @@ pub struct Row {
     pub stop_output: u32,
 }
 
+impl Row {
+    /// Whether an output may end its chain.
+    pub fn may_end(&self) -> bool {
+        self.stop_output != NO_OUTPUT
+    }
+}
+
 /// No output ends a row's chain.
 pub const NO_OUTPUT: u32 = u32::MAX;
 

@@ -2,7 +2,7 @@
 
 use batchmaker_graph::{LstmBytes, RecurrentCell};
 
-use super::step::{PackedLaunch, PackedRecurrent, biases, side_by_side};
+use super::step::{PackedLaunch, PackedRecurrent, biases, projection, side_by_side};
 use super::weights::{Storage, whole_bytes};
 
 /// The most products of two whole numbers, each of at most 255 in magnitude, whose sum 32 bits hold.
@@ -40,9 +40,13 @@ pub(super) fn pack(
         w: Vec::new(),
         r: Vec::new(),
         b: Vec::new(),
+        projection: None,
         units: None,
     };
-    let step = PackedLaunch { kernel, w, r, b: biases(cell, 0..4), units: Some(hidden_size) };
+    let b = biases(cell, 0..4);
+    // x that is whole numbers is found anew at each step.
+    let projection = w_scale.is_none().then(|| projection(hidden_size, 4, &b, storage));
+    let step = PackedLaunch { kernel, w, r, b, projection, units: Some(hidden_size) };
     // Of h, and of x: what 1 stands for, then a number for each element.
     let of_x = w_scale.as_ref().map_or(0, |_| input_size);
     let between_bytes = 4 * (1 + hidden_size + of_x);
@@ -119,6 +123,7 @@ mod tests {
     fn w_may_be_floats() {
         let packed = packed(false);
         assert_eq!(packed.launches[1].kernel, "lstm_of_bytes_step_f32");
+        assert_eq!(packed.launches[1].projection.unwrap().kernel, "project_inputs_f32");
         assert_eq!(packed.launches[1].w.len(), 2 * 8 * 4);
         assert_eq!((packed.w_scale.as_ref(), packed.between_bytes()), (None, 4 * (1 + 2)));
     }

@@ -9,6 +9,7 @@
 //! | `weights.rs` | how weights are stored: `weights.cuh` |
 //! | `tiles.rs` | how products are divided: `products.cuh` |
 //! | `step.rs` | what all steps of recurrent cells share: `recurrent.cuh` |
+//! | `projection.rs` | products of x for several steps at once: `project_inputs.cu` |
 //! | `recurrent.rs` | steps of recurrent cells: `recurrent_step.cu` |
 //! | `lstm_of_bytes.rs` | steps of LSTMs of bytes: `lstm_of_bytes.cu` |
 //! | `tree.rs` | cells of a TreeLSTM: `tree_node.cu` |
@@ -18,6 +19,7 @@
 pub mod batch;
 pub mod linear;
 mod lstm_of_bytes;
+pub mod projection;
 pub mod recurrent;
 pub mod rows;
 mod step;
@@ -41,7 +43,8 @@ macro_rules! sources {
 }
 
 /// The files of kernels.
-pub const SOURCES: [Source; 5] = sources![
+pub const SOURCES: [Source; 6] = sources![
+    "project_inputs.cu",
     "recurrent_step.cu",
     "lstm_of_bytes.cu",
     "tree_node.cu",
@@ -54,7 +57,9 @@ pub const HEADERS: [Source; 5] =
     sources!["portable.cuh", "batch.cuh", "weights.cuh", "products.cuh", "recurrent.cuh"];
 
 /// The names of all kernels.
-pub const NAMES: [&str; 27] = [
+pub const NAMES: [&str; 29] = [
+    "project_inputs_f32",
+    "project_inputs_bf16",
     "lstm_step_f32",
     "lstm_step_bf16",
     "gru_reset_after_step_f32",

@@ -6,7 +6,7 @@ use batchmaker_graph::{RecurrentCell, RecurrentKind, RnnActivation};
 
 use super::lstm_of_bytes;
 pub use super::step::{PackedLaunch, PackedRecurrent, StepArguments};
-use super::step::{biases, side_by_side};
+use super::step::{biases, projection, side_by_side};
 use super::weights::Storage;
 
 impl PackedRecurrent {
@@ -52,11 +52,13 @@ impl PackedLaunch {
         let weights = |of: &[f32], inputs: usize| {
             storage.bytes(&side_by_side(of, gates.clone(), hidden_size, inputs))
         };
+        let b = biases(cell, gates.clone());
         Self {
             kernel: storage.choose(kernels),
             w: weights(&cell.w, cell.input_size),
             r: weights(&cell.r, hidden_size),
-            b: biases(cell, gates.clone()),
+            projection: Some(projection(hidden_size, gates.len(), &b, storage)),
+            b,
             units: Some(hidden_size),
         }
     }
@@ -81,6 +83,9 @@ mod tests {
         let packed = PackedRecurrent::new(&cell, Storage::F32).unwrap();
         assert_eq!(packed.launches[0].b, [11., 33., 5., 50., 22., 44., 6., 60.]);
         assert_eq!(packed.launches[0].grid(17), [1, 2, 1]);
+        let projection = packed.launches[0].projection.unwrap();
+        assert_eq!((projection.columns, projection.gates, projection.sums_of_unit), (6, 3, 4));
+        assert_eq!((projection.grid(17, 4), projection.row_bytes()), ([1, 2, 1], 24));
         let before = RecurrentKind::Gru { linear_before_reset: false };
         let cell = RecurrentCell { kind: before, ..cell };
         let packed = PackedRecurrent::new(&cell, Storage::Bf16).unwrap();

@@ -6,7 +6,9 @@ use batchmaker_graph::{RecurrentCell, RecurrentKind};
 use bytemuck::{Pod, Zeroable};
 
 use super::batch::{Batch, Lookup, Operand};
+use super::projection::Projection;
 use super::tiles;
+use super::weights::Storage;
 
 /// The argument of the kernels.
 #[repr(C)]
@@ -26,6 +28,8 @@ pub struct StepArguments {
     pub next_c: Operand,
     /// What the first kernel leaves to the next one where a step takes two, [`PackedRecurrent::between_bytes`] of a row.
     pub between: Operand,
+    /// The sums after x, `[hidden_size, gates]`, where a [`Projection`] has run for the step; else nowhere, and the kernel multiplies x itself.
+    pub projected: Operand,
     /// The embedding whose rows x is, if it is one.
     pub lookup: Lookup,
     /// The address of [`PackedLaunch::w`].
@@ -74,6 +78,8 @@ pub struct PackedLaunch {
     /// What sums begin with, `[hidden_size, sums]`: biases of x and h together, but for the last gate of a GRU whose reset comes after the
     /// product, which has a sum for each.
     pub b: Vec<f32>,
+    /// The products of x, if they may run before the kernel.
+    pub projection: Option<Projection>,
     /// Units of the cell; none where the kernel has a warp for each row.
     pub(super) units: Option<usize>,
 }
@@ -123,6 +129,21 @@ impl PackedLaunch {
     /// Blocks along x and y for a batch of `rows` rows.
     pub fn grid(&self, rows: usize) -> [u32; 3] {
         self.units.map_or_else(|| tiles::grid_of_rows(rows), |units| tiles::grid(units, rows))
+    }
+}
+
+/// The products of x with weights of some gates, that are stored so; `b` is what their sums begin with.
+pub(super) fn projection(
+    hidden_size: usize,
+    gates: usize,
+    b: &[f32],
+    storage: Storage,
+) -> Projection {
+    Projection {
+        kernel: storage.choose(["project_inputs_f32", "project_inputs_bf16"]),
+        columns: hidden_size * gates,
+        gates,
+        sums_of_unit: b.len() / hidden_size.max(1),
     }
 }
 

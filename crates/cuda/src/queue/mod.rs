@@ -7,6 +7,7 @@
 //! | `rows.rs` | batches whose rows are listed |
 //! | `sequences.rs` | cells over whole sequences |
 //! | `steps.rs` | the steps of a batch: kernels and programs, one after the other |
+//! | `projections.rs` | products of x for all steps of a batch, ahead of them |
 //! | `programs.rs` | programs that the host runs in the order of the GPU's work |
 //! | `listed.rs` | a run of a request as rows and ports of a batch |
 //! | `moving.rs`, `states.rs` | values and states, brought to the GPU |
@@ -20,6 +21,7 @@ mod completions;
 mod listed;
 mod moving;
 mod programs;
+mod projections;
 mod reads;
 mod rosters;
 mod rows;

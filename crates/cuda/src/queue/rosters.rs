@@ -7,7 +7,7 @@ use batchmaker_device::Chain;
 use batchmaker_graph::{CellTypeId, Join, SlotId};
 
 use super::listed::Listed;
-use super::steps::{Run, TypedCell};
+use super::steps::{Extent, Run, TypedCell};
 use super::submitter::{Submitter, TaskError};
 use super::upload::Upload;
 use crate::cells::CudaCell;
@@ -189,7 +189,9 @@ impl Submitter {
         }
         roster.list_changes(&mut upload);
         let mut slots = lock(&slots);
-        let frame = self.frame(typed, roster.members.len(), Some(&slots))?;
+        let may_end = roster.members.iter().any(|member| member.row.may_end());
+        let extent = Extent { rows: roster.members.len(), steps: steps as usize, may_end };
+        let frame = self.frame(typed, extent, Some(&slots))?;
         let outputs = upload.add(&frame.outputs(typed));
         let at = self.bring(upload)?;
         self.expect_ends(roster.members.iter().map(|member| &member.row));

@@ -3,7 +3,7 @@
 use batchmaker_device::Chain;
 use batchmaker_graph::Item;
 
-use super::steps::{Run, TypedCell};
+use super::steps::{Extent, Run, TypedCell};
 use super::submitter::{Submitter, TaskError};
 use super::upload::Upload;
 use crate::kernels::batch::{Batch, Port, Row};
@@ -80,7 +80,9 @@ impl Submitter {
         slots: Option<&Slots>,
         finishes: bool,
     ) -> Result<(), TaskError> {
-        let frame = self.frame(typed, list.rows.len(), slots)?;
+        let may_end = list.rows.iter().any(Row::may_end);
+        let extent = Extent { rows: list.rows.len(), steps: 1, may_end };
+        let frame = self.frame(typed, extent, slots)?;
         let (rows, ports) = (upload.add(&list.rows), upload.add(&list.ports));
         let outputs = upload.add(&frame.outputs(typed));
         let at = self.bring(upload)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use batchmaker_graph::{CellTypeId, RowSpec};
 
 use super::programs::{HostRows, HostRun};
+use super::projections::Projected;
 use super::submitter::{Submitter, TaskError};
 use crate::cells::{CudaCell, Operation, OperationBody, Program, Stepwise, Table};
 use crate::gpu::GpuError;
@@ -27,6 +28,15 @@ pub(super) struct TypedCell<'a> {
     pub(super) stepwise: &'a Stepwise,
 }
 
+/// How large a batch is.
+#[derive(Clone, Copy)]
+pub(super) struct Extent {
+    pub(super) rows: usize,
+    pub(super) steps: usize,
+    /// Whether an output may end the chain of a row.
+    pub(super) may_end: bool,
+}
+
 /// Where a cell has its registers for a batch.
 pub(super) struct Frame {
     registers: Vec<Operand>,
@@ -34,13 +44,16 @@ pub(super) struct Frame {
     next_states: Vec<Operand>,
     /// What one kernel leaves to the next.
     between: u64,
+    /// What steps begin with.
+    pub(super) projected: Projected,
     /// Bytes of memory that registers and what kernels leave take.
     bytes: usize,
 }
 
 impl Frame {
-    /// Places the registers for `rows` rows: those that are no states in memory that begins at `scratch`, states in slots.
-    fn new(of: &Stepwise, rows: usize, scratch: u64, slots: Option<&Slots>) -> Self {
+    /// Places the registers for a batch: those that are no states in memory that begins at `scratch`, states in slots.
+    fn new(of: &Stepwise, extent: Extent, scratch: u64, slots: Option<&Slots>) -> Self {
+        let rows = extent.rows;
         let mut bytes = 0;
         let mut take = |count: usize| {
             let at = scratch + bytes as u64;
@@ -66,10 +79,11 @@ impl Frame {
             (0..of.states.len()).map(|of| Operand::next_state(state(of), half)).collect();
         let most = of.operations.iter().map(|of| between_bytes(of, rows)).max();
         let between = take(most.unwrap_or(0));
-        Self { registers, next_states, between, bytes }
+        let projected = Projected::place(of, extent, take);
+        Self { registers, next_states, between, projected, bytes }
     }
 
-    fn register(&self, number: Option<usize>) -> Operand {
+    pub(super) fn register(&self, number: Option<usize>) -> Operand {
         number.map_or(Operand::NOWHERE, |number| self.registers[number])
     }
 
@@ -105,12 +119,18 @@ impl Submitter {
     pub(super) fn frame(
         &mut self,
         of: TypedCell<'_>,
-        rows: usize,
+        extent: Extent,
         slots: Option<&Slots>,
     ) -> Result<Frame, GpuError> {
-        let bytes = Frame::new(of.stepwise, rows, 0, slots).bytes;
-        let scratch = self.scratch(bytes)?;
-        Ok(Frame::new(of.stepwise, rows, scratch, slots))
+        let bytes = Frame::new(of.stepwise, extent, 0, slots).bytes;
+        match self.scratch(bytes) {
+            Ok(scratch) => Ok(Frame::new(of.stepwise, extent, scratch, slots)),
+            // Steps that multiply x themselves need less.
+            Err(error) if error.is_out_of_memory() && extent.steps > 1 => {
+                self.frame(of, Extent { steps: 1, ..extent }, slots)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Runs the steps of a batch.
@@ -121,10 +141,14 @@ impl Submitter {
         let operations = &run.typed.stepwise.operations;
         let staged = operations.iter().map(|operation| self.stage_program(run, operation));
         let host_runs = staged.collect::<Result<Vec<_>, _>>()?;
+        let (steps, at_once) = (run.finishes.len(), run.frame.projected.steps);
         for (step, &finishes) in run.finishes.iter().enumerate() {
             let batch = Batch { time: run.batch.time.wrapping_add(step as u32), ..run.batch };
-            for (operation, host_run) in operations.iter().zip(&host_runs) {
-                self.run_operation(run, batch, (operation, host_run.as_ref()))?;
+            if at_once > 0 && step % at_once == 0 {
+                self.project(run, batch, at_once.min(steps - step))?;
+            }
+            for (number, host_run) in host_runs.iter().enumerate() {
+                self.run_operation(run, (batch, step), (number, host_run.as_ref()))?;
             }
             self.pass_states(run, batch)?;
             if finishes {
@@ -140,9 +164,10 @@ impl Submitter {
     fn run_operation(
         &self,
         run: &Run<'_>,
-        batch: Batch,
-        (operation, host_run): (&Operation, Option<&Arc<HostRun>>),
+        (batch, at): (Batch, usize),
+        (number, host_run): (usize, Option<&Arc<HostRun>>),
     ) -> Result<(), GpuError> {
+        let operation = &run.typed.stepwise.operations[number];
         let constants = run.typed.cell.constants.on(self.worker.number);
         let rows = batch.count as usize;
         let read = |at: usize| run.frame.register(operation.reads.get(at).copied().flatten());
@@ -154,7 +179,8 @@ impl Submitter {
                 let row_bytes = step.packed.between_bytes();
                 let place = |of: Option<u64>| of.map_or(0, |place| constants + place);
                 let [w_scale, r_scale] = step.scales.map(place);
-                for (launch, weights) in step.packed.launches.iter().zip(&step.weights) {
+                let launches = step.packed.launches.iter().zip(&step.weights);
+                for (place_of, (launch, weights)) in launches.enumerate() {
                     let [w, r, b] = weights.map(|place| constants + place);
                     let arguments = StepArguments {
                         batch,
@@ -164,6 +190,7 @@ impl Submitter {
                         next_h: write(0),
                         next_c: write(1),
                         between: Operand::dense(between, row_bytes),
+                        projected: run.frame.projected.operand([number, place_of], at),
                         lookup: self.lookup(step.table, constants),
                         w,
                         r,
@@ -225,7 +252,7 @@ impl Submitter {
         Ok(())
     }
 
-    fn lookup(&self, table: Option<Table>, constants: u64) -> Lookup {
+    pub(super) fn lookup(&self, table: Option<Table>, constants: u64) -> Lookup {
         table.map_or(Lookup::NONE, |Table { place, rows, width }| Lookup {
             table: constants + place,
             failed: self.completions.failed(),

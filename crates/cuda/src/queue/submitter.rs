@@ -9,7 +9,7 @@ use super::completions::Completions;
 use super::programs::ProgramFailure;
 use super::upload::Upload;
 use crate::gpu::{Allocation, GpuError};
-use crate::kernels::batch::{NO_OUTPUT, Row};
+use crate::kernels::batch::Row;
 use crate::kernels::rows::{BLOCK, COPY_ROWS, CopyArguments};
 use crate::memory::{Staged, Staging};
 use crate::state::DeviceState;
@@ -109,7 +109,7 @@ impl Submitter {
 
     /// Counts the rows of a batch that may end.
     pub(super) fn expect_ends<'a>(&mut self, rows: impl Iterator<Item = &'a Row>) {
-        self.ends_expected += rows.filter(|row| row.stop_output != NO_OUTPUT).count();
+        self.ends_expected += rows.filter(|row| row.may_end()).count();
     }
 
     /// Has the GPU signal that the work that is being submitted is done.

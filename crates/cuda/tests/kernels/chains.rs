@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use batchmaker_cuda::kernels::batch::{Batch, Lookup, Operand, Port, Row};
+use batchmaker_cuda::kernels::projection::{Projection, ProjectionArguments};
 use batchmaker_cuda::kernels::recurrent::{PackedLaunch, PackedRecurrent, StepArguments};
 use batchmaker_cuda_emulator::{KernelLibrary, Report};
 use batchmaker_device::reference;
@@ -11,7 +12,7 @@ use bytemuck::Zeroable;
 
 use crate::harness::{
     Embedding, Found, Gpu, PRECISIONS, SEEDS, TOLERANCE, Value, bits, difference, half_of,
-    input_node, known_id, numbers, rows, slots, storage, weights, wide,
+    input_node, known_id, node_of, numbers, rows, slots, storage, weights, wide,
 };
 
 /// The tolerance of a GRU in bfloat16 whose reset gate comes before the product: the equations round r h to another number than the kernel
@@ -64,8 +65,13 @@ fn x_of(cell: &RecurrentCell, count: usize, seed: usize) -> Vec<f32> {
     x
 }
 
+/// x of a node, of that of all nodes.
+fn x_at(x: &[f32], width: usize, node: usize) -> &[f32] {
+    &x[node * width..][..width]
+}
+
 /// A cell of each kind, in each precision.
-fn cells(
+pub(crate) fn cells(
     kinds: Vec<RecurrentKind>,
     [input, hidden]: [usize; 2],
 ) -> Vec<(RecurrentCell, Precision)> {
@@ -101,7 +107,7 @@ pub(crate) struct Chains<'a> {
     pub(crate) gpu: Gpu,
     pub(crate) rows: Vec<Row>,
     ports: Vec<Port>,
-    /// x of each row.
+    /// x of each row: that of all nodes.
     x: Vec<Vec<f32>>,
     pub(crate) embedding: Embedding,
     /// The states in slots before the step: `[slots, 2, states, hidden]`.
@@ -136,15 +142,16 @@ impl<'a> Chains<'a> {
         let embedding = Embedding::of_table(&gpu, input, table);
         let (mut x, mut ports) = (Vec::new(), Vec::new());
         for (number, row) in rows.iter().enumerate() {
-            let (node, length) = (input_node(row), row.length as usize);
+            let length = row.length as usize;
             let value = if places == Places::Ids {
                 let ids: Vec<i64> = (0..length).map(|node| id_of(number, node)).collect();
-                x.push(embedding.row(ids[node]));
+                x.push(ids.iter().flat_map(|&id| embedding.row(id)).collect());
                 Value::upload(&gpu, number, length, &ids)
             } else {
                 let values = x_of(cell, length, 20 + number);
-                x.push(values[node * input..][..input].to_vec());
-                Value::upload(&gpu, number, length, &values)
+                let value = Value::upload(&gpu, number, length, &values);
+                x.push(values);
+                value
             };
             ports.push(value.port(&gpu, 0));
         }
@@ -176,7 +183,11 @@ impl<'a> Chains<'a> {
             }
             Places::NoStates => ([Operand::NOWHERE; 2], of_states(Operand::dense, after_at)),
         };
-        let dense_x = || Operand::dense(gpu.upload(&x.concat(), "x"), 4 * input);
+        let dense_x = || {
+            let of_row = |(x, row): (&Vec<f32>, &Row)| x_at(x, input, input_node(row)).to_vec();
+            let x: Vec<f32> = x.iter().zip(&rows).flat_map(of_row).collect();
+            Operand::dense(gpu.upload(&x, "x"), 4 * input)
+        };
         let between_bytes = packed.between_bytes();
         let between_at = gpu.room(between_bytes * count, "between the kernels");
         let numbers_at = |of: Option<&[f32]>, name| of.map_or(0, |of| gpu.upload(of, name));
@@ -192,6 +203,7 @@ impl<'a> Chains<'a> {
             next_h: after[0],
             next_c: after[1],
             between: Operand::dense(between_at, between_bytes),
+            projected: Operand::NOWHERE,
             lookup: if places == Places::Ids { embedding.argument() } else { Lookup::NONE },
             w: 0,
             r: 0,
@@ -229,15 +241,75 @@ impl<'a> Chains<'a> {
 
     /// Runs a step of some rows, whose operands are not dense, as one batch.
     pub(crate) fn run_some(&self, library: &KernelLibrary, rows: &[Row], seed: u64) -> Vec<Report> {
+        self.run_after(library, rows, &[], seed)
+    }
+
+    /// The same for steps whose kernels begin with the sums of products of x at these addresses.
+    pub(crate) fn run_after(
+        &self,
+        library: &KernelLibrary,
+        rows: &[Row],
+        sums: &[u64],
+        seed: u64,
+    ) -> Vec<Report> {
         let batch = self.gpu.batch(rows, &self.ports, self.ended);
         let mut reports = Vec::new();
-        for (of, &[w, r, b]) in self.packed.launches.iter().zip(&self.weights) {
-            let arguments = StepArguments { batch, w, r, b, ..self.arguments };
+        for (at, (of, &[w, r, b])) in self.packed.launches.iter().zip(&self.weights).enumerate() {
+            let of_sums = |projection: Projection| {
+                sums.get(at).map(|&at| Operand::dense(at, projection.row_bytes()))
+            };
+            let projected = of.projection.and_then(of_sums).unwrap_or(Operand::NOWHERE);
+            let arguments = StepArguments { batch, projected, w, r, b, ..self.arguments };
             let grid = of.grid(rows.len());
             let kernel = (library, of.kernel);
             reports.extend(self.gpu.launch_tiles(kernel, grid, &arguments, seed));
         }
         reports
+    }
+
+    /// Multiplies x of some rows, whose operands are not dense, for so many steps. Returns where the sums of each kernel of a step are.
+    pub(crate) fn project(
+        &self,
+        library: &KernelLibrary,
+        rows: &[Row],
+        steps: usize,
+        seed: u64,
+    ) -> (Vec<u64>, Vec<Report>) {
+        let batch = self.gpu.batch(rows, &self.ports, self.ended);
+        let (mut all, mut reports) = (Vec::new(), Vec::new());
+        for (of, &[w, _, b]) in self.packed.launches.iter().zip(&self.weights) {
+            let Some(projection) = of.projection else {
+                all.push(0);
+                continue;
+            };
+            let sums = self.gpu.room(steps * rows.len() * projection.row_bytes(), "sums");
+            let StepArguments { x, lookup, input, .. } = self.arguments;
+            let arguments = ProjectionArguments {
+                batch,
+                x,
+                lookup,
+                w,
+                b,
+                sums,
+                input,
+                columns: projection.columns as i32,
+                steps: steps as i32,
+                gates: projection.gates as i32,
+                sums_of_unit: projection.sums_of_unit as i32,
+                padding: 0,
+            };
+            let grid = projection.grid(rows.len(), steps);
+            let kernel = (library, projection.kernel);
+            reports.extend(self.gpu.launch_tiles(kernel, grid, &arguments, seed));
+            all.push(sums);
+        }
+        (all, reports)
+    }
+
+    /// x of a row at the node that it is at so many steps later; padding has that of the last node.
+    pub(crate) fn x(&self, row: usize, steps: usize) -> &[f32] {
+        let last = self.rows[row].length as usize - 1;
+        x_at(&self.x[row], self.cell.input_size, last.min(node_of(&self.rows[row]) + steps))
     }
 
     /// Whether states are not right.
@@ -286,7 +358,8 @@ impl<'a> Chains<'a> {
         for (number, row) in self.rows.iter().enumerate() {
             let before = self.before(number);
             let before: Vec<_> = before.chunks(self.cell.hidden_size).map(wide).collect();
-            let next = reference::step(self.precision, self.cell, &wide(&self.x[number]), &before);
+            let next =
+                reference::step(self.precision, self.cell, &wide(self.x(number, 0)), &before);
             let after = self.after(number);
             most = most.max(difference(&after, &next));
             if self.is_in_slots() {

@@ -9,10 +9,10 @@ use batchmaker_graph::{LstmBytes, Precision, RecurrentKind};
 use crate::chains::{Chains, Places, SHAPES, cell, check_alone, check_steps, shows};
 use crate::harness::{Embedding, Found, bugs, known_id, library, numbers};
 
-const FILE: &str = "lstm_of_bytes.cu";
+pub(crate) const FILE: &str = "lstm_of_bytes.cu";
 
 /// LSTMs whose R is bytes, with peepholes, and those whose W is bytes too.
-fn kinds(hidden_size: usize) -> Vec<RecurrentKind> {
+pub(crate) fn kinds(hidden_size: usize) -> Vec<RecurrentKind> {
     let scale = |row: usize| 0.004 + 0.0005 * (row % 7) as f32;
     let r_scale: Arc<[f32]> = (0..4 * hidden_size).map(scale).collect();
     let w_scale: Arc<[f32]> = r_scale.iter().map(|scale| 0.5 * scale).collect();

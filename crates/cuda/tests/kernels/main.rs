@@ -6,6 +6,7 @@ mod chains;
 mod harness;
 mod linear;
 mod lstm_of_bytes;
+mod projection;
 mod recurrent;
 mod rows;
 mod tree;

@@ -6,9 +6,9 @@ use batchmaker_graph::{Precision, RecurrentKind, RnnActivation};
 use crate::chains::{Chains, Places, cell, check_alone, check_steps, shows};
 use crate::harness::{Embedding, Found, bugs, is_padding, known_id, library, numbers, rows, slots};
 
-const FILE: &str = "recurrent_step.cu";
+pub(crate) const FILE: &str = "recurrent_step.cu";
 
-fn kinds(hidden_size: usize) -> Vec<RecurrentKind> {
+pub(crate) fn kinds(hidden_size: usize) -> Vec<RecurrentKind> {
     let peepholes = Some(numbers(3 * hidden_size, 4).into());
     vec![
         RecurrentKind::Lstm { p: None, bytes: None },
@@ -103,7 +103,7 @@ bugs! {
     barrier_of_some_units: "    if (part.unit >= units) continue;\n" => "    if (part.unit >= units) return;\n", Found::ByAnything;
     input_beyond_its_end: "sources[row] && start + k < length ?" => "sources[row] ?", Found::By(Fault::OutOfBounds);
     no_check_of_sources: "sources[row] && start + k < length ?" => "start + k < length ?", Found::By(Fault::OutOfBounds);
-    rows_beyond_the_batch: "is_there ? look_up(of.batch, of.x, of.lookup, row) : nullptr" => "look_up(of.batch, of.x, of.lookup, row)", Found::By(Fault::OutOfBounds);
+    rows_beyond_the_batch: "is_there && of.projected.place == NOWHERE ? look_up(of.batch, of.x, of.lookup, row) : nullptr" => "look_up(of.batch, of.x, of.lookup, row)", Found::By(Fault::OutOfBounds);
     sources_of_rows_beyond: "if (part.thread >= ROWS) return;" => "if (part.thread >= part.rows) return;", Found::By(Fault::UninitialisedRead);
     units_beyond_the_cell: "    if (part.unit >= units) continue;\n" => "", Found::By(Fault::OutOfBounds);
     states_of_units_beyond: "  if (part.unit >= of.hidden) return;\n  for (int at = 0; at < ROWS_OF_THREAD; at++) {\n    const int row = Part::row(part, at);\n    if (row < 0) return;\n    float c" => "  for (int at = 0; at < ROWS_OF_THREAD; at++) {\n    const int row = Part::row(part, at);\n    if (row < 0) return;\n    float c", Found::ByAnything;

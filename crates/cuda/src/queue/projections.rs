@@ -1,0 +1,110 @@
+//! Products of x ahead of the steps that need them: for all steps of a task at once, where x is an input.
+
+use super::steps::{Extent, Run};
+use super::submitter::Submitter;
+use crate::cells::{Operation, OperationBody, Step, Stepwise};
+use crate::gpu::GpuError;
+use crate::kernels::batch::{Batch, Operand};
+use crate::kernels::projection::{Projection, ProjectionArguments};
+use crate::kernels::tiles;
+
+/// The most bytes of sums at once: the caches of large GPUs hold about as many.
+const BYTES_MAX: usize = 32 << 20;
+
+/// Where the sums of products of x are.
+#[derive(Default)]
+pub(super) struct Projected {
+    /// The steps that are multiplied at once; 0 where each step multiplies its own.
+    pub(super) steps: usize,
+    rows: usize,
+    sums: Vec<Sums>,
+}
+
+/// The sums that one kernel of one operation begins with.
+struct Sums {
+    operation: usize,
+    launch: usize,
+    projection: Projection,
+    at: u64,
+}
+
+impl Projected {
+    /// Places the sums of a batch. `take` gives the address of memory of so many bytes.
+    pub(super) fn place(of: &Stepwise, extent: Extent, mut take: impl FnMut(usize) -> u64) -> Self {
+        let all = || projections(of, extent);
+        let bytes = extent.rows * all().map(|(_, of)| of.row_bytes()).sum::<usize>();
+        let at_once = BYTES_MAX.checked_div(bytes).unwrap_or(0).min(extent.steps);
+        // One step gains nothing.
+        if at_once < 2 {
+            return Self::default();
+        }
+        let steps = extent.steps.div_ceil(extent.steps.div_ceil(at_once));
+        let place = |([operation, launch], projection): ([usize; 2], Projection)| {
+            let at = take(steps * extent.rows * projection.row_bytes());
+            Sums { operation, launch, projection, at }
+        };
+        Self { steps, rows: extent.rows, sums: all().map(place).collect() }
+    }
+
+    /// What a kernel of an operation begins with at a step of the task.
+    pub(super) fn operand(&self, [operation, launch]: [usize; 2], step: usize) -> Operand {
+        let is_own = |sums: &&Sums| [sums.operation, sums.launch] == [operation, launch];
+        self.sums.iter().find(is_own).map_or(Operand::NOWHERE, |sums| {
+            let row_bytes = sums.projection.row_bytes();
+            let before = step % self.steps * self.rows * row_bytes;
+            Operand::dense(sums.at + before as u64, row_bytes)
+        })
+    }
+}
+
+/// The projections of the kernels of a cell, each with the numbers of its operation and its kernel.
+fn projections(of: &Stepwise, extent: Extent) -> impl Iterator<Item = ([usize; 2], Projection)> {
+    of.operations.iter().enumerate().flat_map(move |(operation, of_cell)| {
+        let step = step_of_input(of_cell, of.inputs);
+        // The ids after the end of a sequence are nobody's: they may be none of the table.
+        let step = step.filter(|step| !(extent.may_end && step.table.is_some()));
+        let launches = step.into_iter().flat_map(|step| step.packed.launches.iter().enumerate());
+        launches.filter_map(move |(at, launch)| Some(([operation, at], launch.projection?)))
+    })
+}
+
+/// The step of a recurrent cell that an operation is, if its x is an input of the cell: known for all steps of a task.
+fn step_of_input(operation: &Operation, inputs: usize) -> Option<&Step> {
+    let OperationBody::Step(step) = &operation.body else { return None };
+    let x = operation.reads.first().copied().flatten();
+    x.is_some_and(|register| register < inputs).then_some(step)
+}
+
+impl Submitter {
+    /// Multiplies x of so many steps, the first of which is that of `batch`.
+    pub(super) fn project(
+        &self,
+        run: &Run<'_>,
+        batch: Batch,
+        steps: usize,
+    ) -> Result<(), GpuError> {
+        let constants = run.typed.cell.constants.on(self.worker.number);
+        for Sums { operation, launch, projection, at } in &run.frame.projected.sums {
+            let operation = &run.typed.stepwise.operations[*operation];
+            let OperationBody::Step(step) = &operation.body else { continue };
+            let [w, _, b] = step.weights[*launch].map(|place| constants + place);
+            let arguments = ProjectionArguments {
+                batch,
+                x: run.frame.register(operation.reads[0]),
+                lookup: self.lookup(step.table, constants),
+                w,
+                b,
+                sums: *at,
+                input: step.packed.input_size() as i32,
+                columns: projection.columns as i32,
+                steps: steps as i32,
+                gates: projection.gates as i32,
+                sums_of_unit: projection.sums_of_unit as i32,
+                padding: 0,
+            };
+            let grid = projection.grid(batch.count as usize, steps);
+            self.worker.stream.launch(projection.kernel, grid, tiles::BLOCK, &arguments)?;
+        }
+        Ok(())
+    }
+}
