@@ -33,6 +33,8 @@ pub(crate) struct Settings {
     pub(crate) fail_launch: u64,
     /// The device that is lost.
     pub(crate) lose_device: Option<usize>,
+    /// The one kernel that launches run; none: all.
+    pub(crate) runs_only: Option<String>,
     /// Libraries of kernels.
     pub(crate) kernels: Vec<KernelLibrary>,
     /// The reports that no call has fetched yet.
@@ -52,6 +54,7 @@ impl Default for Settings {
             pause_us: 0,
             fail_launch: 0,
             lose_device: None,
+            runs_only: None,
             kernels: Vec::new(),
             reports: Vec::new(),
             report_file: None,
@@ -82,6 +85,10 @@ impl Settings {
     fn set(&mut self, name: &str, value: &str) -> Option<()> {
         if name == "kernels" {
             self.kernels.push(KernelLibrary::load(&PathBuf::from(value)).ok()?);
+            return Some(());
+        }
+        if name == "runs_only" {
+            self.runs_only = Some(value.to_owned());
             return Some(());
         }
         let number: u64 = value.parse().ok()?;

@@ -10,6 +10,7 @@ use batchmaker_cuda_emulator::{DevicePointer, Kernel, Memory, Place};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use crate::calls;
 use crate::control::{Settings, report, settings};
 use crate::image::Entry;
 use crate::order::{Known, Operations, Preceding};
@@ -194,6 +195,7 @@ impl Driver {
         if let Some(why) = failed[of.device] {
             return Err(why);
         }
+        calls::count_submitted(what);
         of.submitted += 1;
         of.known.learn(host);
         if let Some(record) = &waits_for {

@@ -15,12 +15,16 @@
 //! host which forgets to poll is found only under the seeds in which it submits before the launch has published; and a launch that publishes before
 //! its own last access is not told from one that publishes at its end. Launches that publish nothing to the host give no such order.
 //!
+//! What the host asks for is counted for each of its threads (`calls`), with the time of its calls, in which they may wait. With the setting
+//! `runs_only`, launches of other kernels do nothing: what the host does can be measured on kernels of any size.
+//!
 //! A device that is lost does nothing any more from then on: waits for it end, with its error, and so does the launch that it runs.
 //!
 //! Kernels of all devices run one at a time. What it cannot show: speed, and a kernel's accesses of another device's memory, which it lets pass.
 #![cfg(all(target_arch = "x86_64", unix))]
 
 mod api;
+mod calls;
 mod control;
 mod driver;
 mod image;

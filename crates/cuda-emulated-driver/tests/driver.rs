@@ -3,7 +3,8 @@
 //! The driver lives as long as the process, and errors stay with a device: each case runs in a process of its own.
 #![cfg(all(target_arch = "x86_64", unix))]
 
-use std::ffi::{CString, c_char};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -57,17 +58,30 @@ impl Emulated {
         assert_eq!(result, 0, "{name:?} {value:?}");
     }
 
+    /// What the driver has found since the last call.
     fn reports(&self) -> Vec<String> {
-        type Reports = unsafe extern "C" fn(*mut c_char, usize) -> usize;
+        self.text("emulated_cuda_reports").lines().map(str::to_owned).collect()
+    }
+
+    /// How often a thread has asked the driver for things, or the nanoseconds of its calls, by the words of `emulated_cuda_calls`.
+    fn calls(&self, thread: &str) -> BTreeMap<String, u64> {
+        let text = self.text("emulated_cuda_calls");
+        let fields = text.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+        let of_thread = fields.filter(|of| of[0] == thread);
+        of_thread.map(|of| (of[1].to_owned(), of[2].parse().unwrap())).collect()
+    }
+
+    /// What a function of the driver writes.
+    fn text(&self, function: &str) -> String {
+        type Write = unsafe extern "C" fn(*mut c_char, usize) -> usize;
         let mut text = vec![0u8; 1 << 16];
-        // SAFETY: the driver declares the function so, and writes no more than it is given room for.
+        // SAFETY: the driver declares its functions that write texts so, and they write no more than they are given room for.
         unsafe {
-            let reports = self.0.get::<Reports>(b"emulated_cuda_reports").unwrap();
-            reports(text.as_mut_ptr().cast(), text.len());
+            let write = self.0.get::<Write>(function.as_bytes()).unwrap();
+            write(text.as_mut_ptr().cast(), text.len());
         }
-        let end = text.iter().position(|&byte| byte == 0).unwrap();
-        let text = String::from_utf8(text[..end].to_vec()).unwrap();
-        text.lines().map(str::to_owned).collect()
+        let text = CStr::from_bytes_until_nul(&text).unwrap();
+        text.to_str().unwrap().to_owned()
     }
 }
 
@@ -196,6 +210,27 @@ fn a_program_that_is_right(emulated: &Emulated) {
     assert_eq!(other.clone_dtoh(&z).unwrap(), nine_times);
     assert_eq!(error(program.module.load_function("none")), sys::CUresult::CUDA_ERROR_NOT_FOUND);
     assert_eq!(emulated.reports(), [""; 0]);
+}
+
+/// Launches of kernels that are not to run do nothing, and all is counted.
+fn what_the_host_asks_for_is_counted(emulated: &Emulated) {
+    emulated.configure("runs_only", "another");
+    let program = Program::new(0);
+    let stream = program.stream.clone();
+    let x = stream.clone_htod(&numbers()).unwrap();
+    let mut y = stream.alloc_zeros::<f32>(COUNT).unwrap();
+    (0..3).for_each(|_| program.scale("scale", &stream, &x, &mut y));
+    assert_eq!(stream.clone_dtoh(&y).unwrap(), [0.0; COUNT]);
+    let name: String = std::thread::current().name().unwrap().chars().take(15).collect();
+    let counted = emulated.calls(&name);
+    let count = |what: &str| counted.get(what).copied().unwrap_or(0);
+    assert_eq!(count("a launch of scale"), 3);
+    assert_eq!(
+        [count("a copy from the host"), count("a fill"), count("a copy to the host")],
+        [1; 3]
+    );
+    assert!(count("calls") > 6 && count("nanoseconds") > 0, "{counted:?}");
+    assert!(emulated.calls("another thread").is_empty());
 }
 
 /// A second stream reads what the first one writes, and nothing orders them: reported whatever the order was.
@@ -584,6 +619,7 @@ fn not_polled_counter() {
 
 cases! {
     right, a_program_that_is_right;
+    counted_calls, what_the_host_asks_for_is_counted;
     forgotten_event, a_wait_for_an_event_is_forgotten;
     out_of_bounds, a_kernel_reads_out_of_bounds;
     polled_counter, the_host_polls_a_counter;

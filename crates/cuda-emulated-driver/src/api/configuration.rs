@@ -2,11 +2,13 @@
 
 use std::ffi::{CStr, c_char};
 
+use crate::calls;
 use crate::control::{set, take_reports};
 use crate::driver::lose_device;
 
 /// Sets one of `devices`, `memory_bytes`, `multiprocessors`, `architecture`, `seed`, `pause_us`, `fail_launch` (the nth launch from now on fails)
-/// and `lose_device` (the device of an index is lost at once), or adds a library of kernels (`kernels`, a path). Returns 0, or 1 if it cannot be set.
+/// `lose_device` (the device of an index is lost at once) and `runs_only` (the name of the one kernel that launches run), or adds a library of
+/// kernels (`kernels`, a path). Returns 0, or 1 if it cannot be set.
 ///
 /// # Safety
 /// Both are strings that end with a zero.
@@ -27,12 +29,34 @@ unsafe extern "C" fn emulated_cuda_configure(name: *const c_char, value: *const 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn emulated_cuda_reports(to: *mut c_char, len: usize) -> usize {
     let reports = take_reports();
-    let text = reports.join("\n");
+    // SAFETY: the caller's promise.
+    unsafe { write_text(&reports.join("\n"), to, len) };
+    reports.len()
+}
+
+/// Writes what each thread has asked of the driver to `to`, with a zero at the end: lines of the thread's name, what is counted, and the number, with
+/// tabs between them. `calls` counts calls, and `nanoseconds` their time; other lines count operations of that description. Returns the bytes of the
+/// text; what does not fit `len` bytes is left out.
+///
+/// # Safety
+/// `to` has room for `len` bytes, at least one.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn emulated_cuda_calls(to: *mut c_char, len: usize) -> usize {
+    let text = calls::text();
+    // SAFETY: the caller's promise.
+    unsafe { write_text(&text, to, len) };
+    text.len()
+}
+
+/// Writes a text and a zero, or what of it fits.
+///
+/// # Safety
+/// `to` has room for `len` bytes, at least one.
+unsafe fn write_text(text: &str, to: *mut c_char, len: usize) {
     let text = &text.as_bytes()[..text.len().min(len - 1)];
     // SAFETY: the caller's promise.
     unsafe {
         to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
         to.add(text.len()).write(0);
     }
-    reports.len()
 }

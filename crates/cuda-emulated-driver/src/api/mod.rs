@@ -8,11 +8,17 @@ mod memory;
 mod modules;
 mod streams;
 
+use std::time::Instant;
+
+use crate::calls;
 use crate::status::Status;
 
-/// The number of a result.
+/// Makes a call, and gives the number of its result.
 fn status(call: impl FnOnce() -> Result<(), Status>) -> i32 {
-    call().map_or_else(|why| why as i32, |()| Status::Success as i32)
+    let begun = Instant::now();
+    let result = call();
+    calls::count(begun.elapsed());
+    result.map_or_else(|why| why as i32, |()| Status::Success as i32)
 }
 
 /// Writes what a call gives to `to`, if it gives something, and gives the number of its result.

@@ -188,6 +188,9 @@ unsafe fn launch(
             if is_to_fail {
                 return Err(Status::LaunchFailed);
             }
+            if settings.runs_only.as_ref().is_some_and(|only| *only != of.kernel.name) {
+                return Ok(());
+            }
             settings.seed
         };
         let _running = lock(&driver.running);

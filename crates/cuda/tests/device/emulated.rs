@@ -1,6 +1,7 @@
 //! The emulated driver, in a process of its own for each test: errors stay with a GPU.
 
-use std::ffi::{CString, c_char};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -56,16 +57,28 @@ impl Emulated {
 
     /// What the driver has found since the last call.
     pub(crate) fn reports(&self) -> Vec<String> {
-        type Reports = unsafe extern "C" fn(*mut c_char, usize) -> usize;
+        self.text("emulated_cuda_reports").lines().map(str::to_owned).collect()
+    }
+
+    /// How often a thread has asked the driver for things, or the nanoseconds of its calls, by the words of `emulated_cuda_calls`.
+    pub(crate) fn calls(&self, thread: &str) -> BTreeMap<String, u64> {
+        let text = self.text("emulated_cuda_calls");
+        let fields = text.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+        let of_thread = fields.filter(|of| of[0] == thread);
+        of_thread.map(|of| (of[1].to_owned(), of[2].parse().unwrap())).collect()
+    }
+
+    /// What a function of the driver writes.
+    fn text(&self, function: &str) -> String {
+        type Write = unsafe extern "C" fn(*mut c_char, usize) -> usize;
         let mut text = vec![0u8; 1 << 16];
-        // SAFETY: the driver declares the function so, and writes no more than it is given room for.
+        // SAFETY: the driver declares its functions that write texts so, and they write no more than they are given room for.
         unsafe {
-            let reports = self.library.get::<Reports>(b"emulated_cuda_reports").unwrap();
-            reports(text.as_mut_ptr().cast(), text.len());
+            let write = self.library.get::<Write>(function.as_bytes()).unwrap();
+            write(text.as_mut_ptr().cast(), text.len());
         }
-        let end = text.iter().position(|&byte| byte == 0).unwrap();
-        let text = String::from_utf8(text[..end].to_vec()).unwrap();
-        text.lines().map(str::to_owned).collect()
+        let text = CStr::from_bytes_until_nul(&text).unwrap();
+        text.to_str().unwrap().to_owned()
     }
 }
 

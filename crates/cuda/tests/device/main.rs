@@ -5,6 +5,7 @@ mod conformance;
 mod emulated;
 mod engine;
 mod errors;
+mod host_work;
 #[path = "../../../engine/tests/asynchronous/models.rs"]
 mod models;
 #[path = "../../../engine/tests/asynchronous/playing.rs"]
