@@ -53,8 +53,13 @@ impl Listed {
     /// Whether it writes rows after `node`, or may end with it.
     pub(super) fn finishes(&self, node: u32) -> bool {
         let run = self.of();
-        let is_last = node + 1 == run.length;
-        let writes = run.sinks.iter().any(|sink| sink.time == SinkTime::Every || is_last);
-        node < run.length && (writes || run.stop.is_some())
+        let writes_last = || node + 1 == run.length && !run.sinks.is_empty();
+        node < run.length && (self.finishes_each() || writes_last())
+    }
+
+    /// Whether it writes rows after each node, or may end with each.
+    pub(super) fn finishes_each(&self) -> bool {
+        let run = self.of();
+        run.stop.is_some() || run.sinks.iter().any(|sink| sink.time == SinkTime::Every)
     }
 }

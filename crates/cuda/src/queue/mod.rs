@@ -49,10 +49,14 @@ use programs::ProgramFailure;
 use reads::{Coming, ReadError};
 use rosters::Rosters;
 use submitter::{Submitter, TaskError};
+use upload::Upload;
 use watcher::{Watched, Watcher};
 
 /// The most rows of a batch: all of them may end in one task, and the ring of ends has room for two such tasks.
 pub(crate) const ROWS_MAX: u32 = ENDS as u32 / 2;
+
+/// Why a read gives nothing where the GPU is full.
+const NO_MEMORY_FOR_VALUES: &str = "the GPU has no memory left for the values";
 
 /// The queue of one worker.
 pub(crate) struct CudaQueue {
@@ -60,6 +64,8 @@ pub(crate) struct CudaQueue {
     submitter: Submitter,
     rosters: Rosters,
     bell: Arc<Bell>,
+    /// Reads that were asked for since the last work: they are submitted together, before other work and when the queue is polled.
+    reads: Vec<Read>,
     /// Work in flight, in its order.
     pending: VecDeque<Pending>,
     /// Since when there is work in flight, or when it was counted last.
@@ -84,11 +90,13 @@ enum PendingKind {
         failure: ProgramFailure,
         ends_expected: usize,
     },
-    Read {
-        read: Read,
-        /// The reason, if there is nothing.
-        coming: Result<Vec<Coming>, Arc<str>>,
-    },
+    Reads(Vec<Asked>),
+}
+
+/// A read, and what comes to the host for it; the reason, if there is nothing.
+struct Asked {
+    read: Read,
+    coming: Result<Vec<Coming>, Arc<str>>,
 }
 
 impl CudaQueue {
@@ -110,6 +118,7 @@ impl CudaQueue {
             submitter,
             rosters: Rosters::default(),
             bell,
+            reads: Vec::new(),
             pending: VecDeque::new(),
             busy_since: None,
             reported: Vec::new(),
@@ -146,6 +155,8 @@ impl CudaQueue {
             Err(TaskError::Lost) => Some("a state or a row was lost with another GPU".into()),
             Err(TaskError::Gpu(error)) => return Err(error),
         };
+        // The requests of a task that does not run fail: nobody needs values that were to come with its upload.
+        self.submitter.arriving = Upload::default();
         self.submitter.signal()?;
         let (failure, ends_expected) =
             (self.submitter.failure.clone(), self.submitter.ends_expected - before);
@@ -154,23 +165,43 @@ impl CudaQueue {
         Ok(())
     }
 
-    fn submit_read(&mut self, read: Read) -> Result<(), GpuError> {
+    /// Has all that was asked for copied to the host, together.
+    fn submit_reads(&mut self) -> Result<(), GpuError> {
         self.begin()?;
-        let coming = match self.submitter.fetch(&read) {
-            Ok(coming) => Ok(coming),
-            Err(ReadError::Task(TaskError::Gpu(error))) => return Err(error),
-            Err(ReadError::Task(TaskError::Memory)) => {
-                Err("the GPU has no memory left for the values".into())
+        let mut together = Upload::default();
+        let mut asked = Vec::new();
+        for read in std::mem::take(&mut self.reads) {
+            let coming = match self.submitter.fetch(&read, &mut together) {
+                Ok(coming) => Ok(coming),
+                Err(ReadError::Task(TaskError::Gpu(error))) => return Err(error),
+                Err(ReadError::Task(TaskError::Memory)) => Err(NO_MEMORY_FOR_VALUES.into()),
+                Err(ReadError::Task(TaskError::Lost) | ReadError::Lost) => {
+                    Err("the values were lost with a GPU".into())
+                }
+            };
+            asked.push(Asked { read, coming });
+        }
+        match self.submitter.bring(together) {
+            Err(error) if error.is_out_of_memory() => {
+                asked.iter_mut().for_each(|of| of.coming = Err(NO_MEMORY_FOR_VALUES.into()));
             }
-            Err(ReadError::Task(TaskError::Lost) | ReadError::Lost) => {
-                Err("the values were lost with a GPU".into())
-            }
-        };
+            brought => drop(brought?),
+        }
         // Copies of some of the values may be on their way even where others are lost.
         self.submitter.signal()?;
-        let kind = PendingKind::Read { read, coming };
+        let kind = PendingKind::Reads(asked);
         self.pending.push_back(Pending { number: self.submitter.number, kind });
         Ok(())
+    }
+
+    /// Submits the reads that wait: those that were asked for one after the other go together.
+    fn flush_reads(&mut self) {
+        if !self.reads.is_empty() {
+            self.unless_lost(|queue| {
+                queue.submit_reads()?;
+                queue.watch()
+            });
+        }
     }
 
     /// Counts the time in which there was work in flight.
@@ -206,20 +237,24 @@ impl CudaQueue {
             let Some(Pending { number, kind }) = self.pending.pop_front() else { return };
             self.submitter.collected = number;
             let (has_failed, ends) = self.submitter.completions.take(number);
-            self.reported.push(match kind {
+            match kind {
                 PendingKind::Task { id: task, refused, failure, ends_expected } => {
                     self.submitter.ends_expected -= ends_expected;
                     let unknown = || "a cell looked up an id that its table does not have".into();
                     let of_lookup = has_failed.then(unknown);
                     let failure = refused.or_else(|| failure.get()).or(of_lookup);
                     let result = failure.map_or(Ok(()), Err);
-                    Completion::Task(TaskDone { task, result, ends })
+                    let done = TaskDone { task, result, ends };
+                    self.reported.push(Completion::Task(done));
                 }
-                PendingKind::Read { read, coming } => {
-                    let data = coming.map(|coming| coming.iter().map(Coming::take).collect());
-                    Completion::Values { read, data }
+                PendingKind::Reads(asked) => {
+                    let values = |Asked { read, coming }| {
+                        let data = coming.map(|coming| coming.iter().map(Coming::take).collect());
+                        Completion::Values { read, data }
+                    };
+                    self.reported.extend(asked.into_iter().map(values));
                 }
-            });
+            }
         }
         if self.pending.is_empty() {
             self.submitter.collected = done;
@@ -237,6 +272,7 @@ impl Drop for CudaQueue {
 
 impl TaskQueue for CudaQueue {
     fn submit(&mut self, round: &mut Vec<BatchedTask>) {
+        self.flush_reads();
         let tasks = std::mem::take(round);
         self.unless_lost(|queue| {
             tasks.iter().try_for_each(|task| {
@@ -247,13 +283,11 @@ impl TaskQueue for CudaQueue {
     }
 
     fn read(&mut self, read: Read) {
-        self.unless_lost(|queue| {
-            queue.submit_read(read)?;
-            queue.watch()
-        });
+        self.reads.push(read);
     }
 
     fn write_state(&mut self, place: StatePlace, states: Vec<TensorData>) {
+        self.flush_reads();
         self.unless_lost(|queue| {
             queue.begin()?;
             let written = queue.submitter.write_states(place, &states);
@@ -271,6 +305,7 @@ impl TaskQueue for CudaQueue {
         if self.knows_of_loss {
             return;
         }
+        self.flush_reads();
         self.collect();
         if !self.reported.is_empty() {
             self.note_busy();
@@ -279,6 +314,7 @@ impl TaskQueue for CudaQueue {
         if let Some(reason) = self.submitter.worker.lost() {
             self.knows_of_loss = true;
             self.pending.clear();
+            self.reads.clear();
             completions.push(Completion::Lost { reason });
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use batchmaker_graph::{RequestId, Rows, RunIndex, SinkTime, ValueIndex};
 
 use super::listed::Listed;
-use super::submitter::{Submitter, TaskError};
+use super::submitter::{Submitter, TOGETHER_BYTES, TaskError};
 use crate::gpu::GpuError;
 use crate::lock::lock;
 use crate::memory::{Holder, RequestMemory};
@@ -18,20 +18,28 @@ impl Submitter {
         Ok(Listed { memory, request, run, base })
     }
 
-    /// Brings the values of a request to the GPU, if they are not there.
+    /// Brings the values of a request to the GPU, if they are not there: small ones with those of others, before the next upload's copies.
     pub(super) fn settle(&mut self, memory: &RequestMemory) -> Result<u64, GpuError> {
         if let Some(base) = memory.base(self.worker.number) {
             return Ok(base);
         }
         let allocation = self.worker.pool.allocate(memory.bytes())?;
         let (base, image) = (allocation.at(), memory.image());
-        if !image.is_empty() {
+        if image.len() > TOGETHER_BYTES {
             let staged = self.stage(image.len())?;
             let (to, offset) = staged.range();
             to.write(offset, &image);
             self.worker.stream.upload(base, staged.range(), image.len())?;
+        } else if !image.is_empty() {
+            let records = self.arriving.add(&image);
+            self.arriving.copy_records(base, records, image.len());
         }
-        self.worker.stream.clear(base + image.len() as u64, memory.bytes() - image.len())?;
+        let (unwritten, bytes) = (base + image.len() as u64, memory.bytes() - image.len());
+        if bytes > TOGETHER_BYTES {
+            self.worker.stream.clear(unwritten, bytes)?;
+        } else {
+            self.arriving.copy(unwritten, None, bytes);
+        }
         memory.settle(self.worker.number, allocation);
         Ok(base)
     }
@@ -130,12 +138,14 @@ impl Submitter {
 
     /// Copies from the GPU of another worker. False where that GPU is lost.
     pub(super) fn copy_from_worker(
-        &self,
+        &mut self,
         other: usize,
         to: u64,
         from: u64,
         bytes: usize,
     ) -> Result<bool, GpuError> {
+        // The rows may be among values that were to come with the next upload.
+        self.bring_arriving()?;
         let other = &self.state.workers[other];
         let Err(error) = self.worker.stream.copy_from(other.gpu(), to, from, bytes) else {
             return Ok(true);

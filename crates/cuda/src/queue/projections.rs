@@ -8,8 +8,8 @@ use crate::kernels::batch::{Batch, Operand};
 use crate::kernels::projection::{Projection, ProjectionArguments};
 use crate::kernels::tiles;
 
-/// The most bytes of sums at once: the caches of large GPUs hold about as many.
-const BYTES_MAX: usize = 32 << 20;
+/// The most bytes of sums at once. A step of 512 rows of an LSTM of 1,024 units has 8 MiB.
+const BYTES_MAX: usize = 64 << 20;
 
 /// Where the sums of products of x are.
 #[derive(Default)]

@@ -1,11 +1,13 @@
 //! Reads of values and states, and states that are written.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use batchmaker_device::{Read, StatePlace};
 use batchmaker_graph::{ElementType, TensorData, ValueIndex};
 
-use super::submitter::{Submitter, TaskError};
+use super::submitter::{Submitter, TOGETHER_BYTES, TaskError};
+use super::upload::Upload;
 use crate::cells::{CudaCell, CudaCellBody, Stepwise};
 use crate::memory::{RequestMemory, Staged, append_bytes, of_bytes};
 
@@ -38,32 +40,37 @@ impl<E: Into<TaskError>> From<E> for ReadError {
 }
 
 impl Submitter {
-    /// Copies what is read to the host.
-    pub(super) fn fetch(&mut self, read: &Read) -> Result<Vec<Coming>, ReadError> {
+    /// Has what is read copied to the host: large values by copies of their own, small ones with `together`.
+    pub(super) fn fetch(
+        &mut self,
+        read: &Read,
+        together: &mut Upload,
+    ) -> Result<Vec<Coming>, ReadError> {
         match read {
             Read::Rows { request, values, rows } => {
                 let memory = self.state.requests.get(*request);
                 let rows = rows.start as usize..rows.end as usize;
-                values.iter().map(|&value| self.fetch_rows(&memory, value, rows.clone())).collect()
+                let fetch =
+                    |&value: &ValueIndex| self.fetch_rows((&memory, value, rows.clone()), together);
+                values.iter().map(fetch).collect()
             }
             Read::Outputs { request } => {
                 let memory = self.state.requests.get(*request);
                 let graph = memory.graph.clone();
                 let fetch = |&value: &ValueIndex| {
                     let rows = graph.values()[value.index()].rows as usize;
-                    self.fetch_rows(&memory, value, 0..rows)
+                    self.fetch_rows((&memory, value, 0..rows), together)
                 };
                 graph.outputs().iter().map(fetch).collect()
             }
-            Read::State(place) => self.fetch_state(*place),
+            Read::State(place) => self.fetch_state(*place, together),
         }
     }
 
     fn fetch_rows(
         &mut self,
-        memory: &RequestMemory,
-        value: ValueIndex,
-        rows: std::ops::Range<usize>,
+        (memory, value, rows): (&RequestMemory, ValueIndex, Range<usize>),
+        together: &mut Upload,
     ) -> Result<Coming, ReadError> {
         let base = self.settle(memory)?;
         if !self.bring_range(memory, base, value, rows.clone())? {
@@ -71,10 +78,14 @@ impl Submitter {
         }
         let element = memory.graph.values()[value.index()].row.element;
         let bytes = rows.len() * memory.row_bytes(value);
-        self.download(element, memory.row(base, value, rows.start), bytes)
+        self.download(element, (memory.row(base, value, rows.start), bytes), together)
     }
 
-    fn fetch_state(&mut self, place: StatePlace) -> Result<Vec<Coming>, ReadError> {
+    fn fetch_state(
+        &mut self,
+        place: StatePlace,
+        together: &mut Upload,
+    ) -> Result<Vec<Coming>, ReadError> {
         let cell = self.state.cells.get(place.cell_type);
         let stepwise = with_states(&cell);
         let slots = self.worker.slots(place.cell_type, stepwise.half_bytes);
@@ -85,7 +96,7 @@ impl Submitter {
         let mut coming = Vec::new();
         for (state, offset) in stepwise.states.iter().zip(&stepwise.state_places) {
             let bytes = state.bytes().unwrap_or(0);
-            coming.push(self.download(state.element, at + *offset as u64, bytes)?);
+            coming.push(self.download(state.element, (at + *offset as u64, bytes), together)?);
         }
         Ok(coming)
     }
@@ -93,12 +104,15 @@ impl Submitter {
     fn download(
         &mut self,
         element: ElementType,
-        from: u64,
-        bytes: usize,
+        (from, bytes): (u64, usize),
+        together: &mut Upload,
     ) -> Result<Coming, ReadError> {
         let staged = self.stage(bytes)?;
-        if bytes > 0 {
+        if bytes > TOGETHER_BYTES {
+            self.bring_arriving()?;
             self.worker.stream.download(staged.range(), from, bytes)?;
+        } else {
+            together.copy(staged.device_address(), Some(from), bytes);
         }
         Ok(Coming { element, staged, bytes })
     }

@@ -35,6 +35,25 @@ struct Member {
     slot: SlotId,
     row: Row,
     ports: Vec<Port>,
+    /// [`Listed::finishes_each`].
+    finishes_each: bool,
+}
+
+impl Member {
+    /// Marks the steps, from one at a time on, at which it writes what it computes, or may end.
+    fn mark(&self, time: u32, finishes: &mut [bool]) {
+        let node = time.wrapping_sub(self.row.first);
+        // Padding writes nothing.
+        let left = self.row.length.saturating_sub(node) as usize;
+        if self.finishes_each {
+            finishes.iter_mut().take(left).for_each(|finishes| *finishes = true);
+        } else if self.row.sinks > 0
+            && let Some(last) = left.checked_sub(1)
+            && let Some(finishes) = finishes.get_mut(last)
+        {
+            *finishes = true;
+        }
+    }
 }
 
 /// `[rows]` and `[rows, ports_of_a_row]`.
@@ -159,7 +178,8 @@ impl Submitter {
         let (time, half) = (slots.time(), slots.join(join.slot));
         let row = Row { slot: join.slot.index, half, ..listed.row(join.step, time) };
         let ports = listed.ports();
-        Ok(Member { listed, slot: join.slot, row, ports })
+        let finishes_each = listed.finishes_each();
+        Ok(Member { listed, slot: join.slot, row, ports, finishes_each })
     }
 
     fn run_members(
@@ -175,26 +195,24 @@ impl Submitter {
         self.make_room(roster)?;
         let slots = self.slots(typed);
         let time = lock(&slots).time();
-        let node_of = |member: &Member| time.wrapping_sub(member.row.first);
         let mut finishes = vec![false; steps as usize];
-        for member in &roster.members {
-            let node = node_of(member);
-            for (at, finishes) in finishes.iter_mut().enumerate() {
-                *finishes |= member.listed.finishes(node + at as u32);
-            }
-            if member.listed.memory.holders.is_some() {
-                self.bring_inputs(&member.listed, node..node + steps)?;
-                self.note_writes(&member.listed, node..node + steps);
-            }
+        roster.members.iter().for_each(|member| member.mark(time, &mut finishes));
+        let may_end = roster.members.iter().filter(|member| member.row.may_end()).count();
+        // A member's memory is not looked at where there is one GPU.
+        let all = if self.state.workers.len() > 1 { &roster.members[..] } else { &[] };
+        for member in all {
+            let node = time.wrapping_sub(member.row.first);
+            self.bring_inputs(&member.listed, node..node + steps)?;
+            self.note_writes(&member.listed, node..node + steps);
         }
         roster.list_changes(&mut upload);
         let mut slots = lock(&slots);
-        let may_end = roster.members.iter().any(|member| member.row.may_end());
-        let extent = Extent { rows: roster.members.len(), steps: steps as usize, may_end };
+        let extent =
+            Extent { rows: roster.members.len(), steps: steps as usize, may_end: may_end > 0 };
         let frame = self.frame(typed, extent, Some(&slots))?;
         let outputs = upload.add(&frame.outputs(typed));
         let at = self.bring(upload)?;
-        self.expect_ends(roster.members.iter().map(|member| &member.row));
+        self.ends_expected += may_end;
         let memory = roster.memory.as_ref().expect("room was made");
         let batch = Batch {
             rows: memory.rows.at(),

@@ -80,8 +80,8 @@ impl Submitter {
         slots: Option<&Slots>,
         finishes: bool,
     ) -> Result<(), TaskError> {
-        let may_end = list.rows.iter().any(Row::may_end);
-        let extent = Extent { rows: list.rows.len(), steps: 1, may_end };
+        let may_end = list.rows.iter().filter(|row| row.may_end()).count();
+        let extent = Extent { rows: list.rows.len(), steps: 1, may_end: may_end > 0 };
         let frame = self.frame(typed, extent, slots)?;
         let (rows, ports) = (upload.add(&list.rows), upload.add(&list.ports));
         let outputs = upload.add(&frame.outputs(typed));
@@ -93,7 +93,7 @@ impl Submitter {
             count: list.rows.len() as i32,
             time: 0,
         };
-        self.expect_ends(list.rows.iter());
+        self.ends_expected += may_end;
         let (frame, finishes) = (&frame, &[finishes][..]);
         self.run_steps(&Run { typed, frame, batch, outputs: at + outputs, finishes })
     }

@@ -10,9 +10,6 @@ use super::programs::{HostRows, HostRun};
 use super::submitter::{Submitter, TaskError};
 use super::upload::Upload;
 
-/// Bytes that a block of the GPU copies at most.
-const COPY_BYTES: usize = 1 << 14;
-
 impl Submitter {
     /// Runs nodes of a cell over whole sequences, those of equal spans together.
     pub(super) fn run_sequences(
@@ -37,28 +34,28 @@ impl Submitter {
             let nodes: Vec<&Listed> = batch.nodes.iter().map(|&node| &nodes[node]).collect();
             let (in_spans, out_spans) = batch.spans.split_at(program.inputs().len());
             let mut inputs = Vec::new();
-            let (mut to_host, mut from_host) = (Vec::new(), Vec::new());
+            let (mut to_host, mut from_host) = (Upload::default(), Upload::default());
             for (port, (row, &span)) in program.inputs().zip(in_spans).enumerate() {
                 let rows = |node: &Listed| node.of().inputs[port].clone();
                 inputs.push(self.host_rows(&nodes, row, span, rows, |from, to, bytes| {
-                    to_host.push(Span { to, from, bytes });
+                    to_host.copy(to, Some(from), bytes);
                 })?);
             }
             let mut outputs = Vec::new();
             for (port, (row, &span)) in program.outputs().zip(out_spans).enumerate() {
                 let rows = |node: &Listed| sink(node, port).clone();
                 outputs.push(self.host_rows(&nodes, row, span, rows, |to, from, bytes| {
-                    from_host.push(Span { to, from, bytes });
+                    from_host.copy(to, Some(from), bytes);
                 })?);
             }
-            self.copy_spans(&to_host)?;
+            self.bring(to_host)?;
             let (threads, failure) = (self.threads.clone(), self.failure.clone());
             let (host_run, program) =
                 (HostRun { inputs, outputs, threads, failure }, program.clone());
             self.worker.stream.run_on_host(move || {
                 host_run.run(|inputs, threads| program.run(&batch, inputs, threads));
             })?;
-            self.copy_spans(&from_host)?;
+            self.bring(from_host)?;
         }
         Ok(())
     }
@@ -83,34 +80,6 @@ impl Submitter {
             copies(of_value, staged.device_address() + (at * bytes) as u64, bytes);
         }
         Ok(HostRows { row: row.clone(), rows, staged })
-    }
-
-    /// Has the GPU copy spans.
-    fn copy_spans(&mut self, spans: &[Span]) -> Result<(), TaskError> {
-        let mut upload = Upload::default();
-        for span in spans {
-            for (to, from, bytes) in span.parts() {
-                upload.copy(to, Some(from), bytes);
-            }
-        }
-        self.bring(upload)?;
-        Ok(())
-    }
-}
-
-/// A copy of any length.
-struct Span {
-    to: u64,
-    from: u64,
-    bytes: usize,
-}
-
-impl Span {
-    /// Copies for a block each: target, source and bytes.
-    fn parts(&self) -> impl Iterator<Item = (u64, u64, usize)> {
-        (0..self.bytes).step_by(COPY_BYTES).map(|at| {
-            (self.to + at as u64, self.from + at as u64, (self.bytes - at).min(COPY_BYTES))
-        })
     }
 }
 

@@ -9,11 +9,13 @@ use super::completions::Completions;
 use super::programs::ProgramFailure;
 use super::upload::Upload;
 use crate::gpu::{Allocation, GpuError};
-use crate::kernels::batch::Row;
 use crate::kernels::rows::{BLOCK, COPY_ROWS, CopyArguments};
 use crate::memory::{Staged, Staging};
 use crate::state::DeviceState;
 use crate::worker::Worker;
+
+/// The most bytes that are copied together with others, by a kernel. What is larger has a copy of its own, of the driver.
+pub(super) const TOGETHER_BYTES: usize = 1 << 16;
 
 /// Why a task does not run.
 #[derive(Debug)]
@@ -48,6 +50,8 @@ pub(super) struct Submitter {
     /// The number of the last work whose results the host has taken.
     pub(super) collected: u64,
     staging: Staging,
+    /// Values of requests that come to the GPU with the next upload, and before its own copies.
+    pub(super) arriving: Upload,
     /// What a task uploads. The stream brings the next upload once what uses this one is done.
     buffer: Option<Allocation>,
     /// Registers of a batch, likewise.
@@ -65,6 +69,7 @@ impl Submitter {
         let completions = completions.map_err(|error| DeviceError::Resources(error.to_string()))?;
         Ok(Self {
             staging: Staging::new(worker.gpu()),
+            arriving: Upload::default(),
             completions,
             state,
             worker,
@@ -91,6 +96,17 @@ impl Submitter {
 
     /// Brings records to the GPU and has it make their copies. Returns the address of the first record.
     pub(super) fn bring(&mut self, upload: Upload) -> Result<u64, GpuError> {
+        self.bring_arriving()?;
+        self.bring_now(upload)
+    }
+
+    /// Brings the values of requests that wait for an upload, if there are any.
+    pub(super) fn bring_arriving(&mut self) -> Result<(), GpuError> {
+        let arriving = std::mem::take(&mut self.arriving);
+        self.bring_now(arriving).map(drop)
+    }
+
+    fn bring_now(&mut self, upload: Upload) -> Result<u64, GpuError> {
         let (bytes, copies, count) = upload.finish();
         if bytes.is_empty() {
             return Ok(0);
@@ -105,11 +121,6 @@ impl Submitter {
             self.worker.stream.launch(COPY_ROWS, [count as u32, 1, 1], BLOCK, &arguments)?;
         }
         Ok(at)
-    }
-
-    /// Counts the rows of a batch that may end.
-    pub(super) fn expect_ends<'a>(&mut self, rows: impl Iterator<Item = &'a Row>) {
-        self.ends_expected += rows.filter(|row| row.may_end()).count();
     }
 
     /// Has the GPU signal that the work that is being submitted is done.

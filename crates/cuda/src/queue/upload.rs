@@ -1,11 +1,14 @@
 //! What a task brings to the GPU: rows, ports and other records, in one copy.
 
-use bytemuck::{Pod, cast_slice};
+use bytemuck::{Pod, Zeroable, cast_slice};
 
 use crate::kernels::rows::Copy;
 
 /// Records begin at multiples of this number of bytes.
 const ALIGNMENT: usize = 16;
+
+/// Bytes that a block of the GPU copies at most.
+const COPY_BYTES: usize = 1 << 14;
 
 /// Records for the GPU, and copies that it makes before the batch runs.
 #[derive(Default)]
@@ -25,13 +28,22 @@ impl Upload {
 
     /// Has the GPU copy bytes, or write zeros where `from` is none.
     pub(super) fn copy(&mut self, to: u64, from: Option<u64>, bytes: usize) {
-        let from = from.unwrap_or(0);
-        self.copies.push(Copy { to, from, bytes: bytes as u32, is_uploaded: 0 });
+        self.copy_parts(to, from.unwrap_or(0), bytes, Copy { is_uploaded: 0, ..Copy::zeroed() });
     }
 
     /// Has the GPU copy records that were added at an offset.
     pub(super) fn copy_records(&mut self, to: u64, offset: u64, bytes: usize) {
-        self.copies.push(Copy { to, from: offset, bytes: bytes as u32, is_uploaded: 1 });
+        self.copy_parts(to, offset, bytes, Copy { is_uploaded: 1, ..Copy::zeroed() });
+    }
+
+    /// Copies of any number of bytes, a block for each part.
+    fn copy_parts(&mut self, to: u64, from: u64, bytes: usize, of: Copy) {
+        let is_zeros = from == 0 && of.is_uploaded == 0;
+        for at in (0..bytes).step_by(COPY_BYTES) {
+            let bytes = (bytes - at).min(COPY_BYTES) as u32;
+            let from = if is_zeros { 0 } else { from + at as u64 };
+            self.copies.push(Copy { to: to + at as u64, from, bytes, ..of });
+        }
     }
 
     /// The records, the copies last; the offset of the copies, and their number.

@@ -1,0 +1,75 @@
+//! What each thread of the host has asked of the driver, and the time that its calls took.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::fmt::{self, Display, Formatter};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::driver::lock;
+
+/// The calls of a thread.
+#[derive(Default)]
+struct Calls {
+    /// The name of the thread.
+    thread: String,
+    calls: u64,
+    took: Duration,
+    /// The operations that it submitted, by what they are.
+    submitted: BTreeMap<String, u64>,
+}
+
+impl Display for Calls {
+    /// A line for each number: the thread, what it counts, and the number.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { thread, calls, took, submitted } = self;
+        writeln!(f, "{thread}\tcalls\t{calls}\n{thread}\tnanoseconds\t{}", took.as_nanos())?;
+        submitted.iter().try_for_each(|(what, count)| writeln!(f, "{thread}\t{what}\t{count}"))
+    }
+}
+
+/// The calls of all threads.
+static ALL: Mutex<Vec<Arc<Mutex<Calls>>>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static OWN: Arc<Mutex<Calls>> = {
+        let own = Calls { thread: name(), ..Calls::default() };
+        let own = Arc::new(Mutex::new(own));
+        lock(&ALL).push(own.clone());
+        own
+    };
+}
+
+/// The name of the current thread, of which Linux keeps 15 bytes.
+fn name() -> String {
+    let mut name = [0u8; 16];
+    // SAFETY: the call writes at most 16 bytes, the last of which is zero.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Counts a call of this thread.
+pub(crate) fn count(took: Duration) {
+    // A thread that ends may still call.
+    let _ = OWN.try_with(|own| {
+        let own = &mut *lock(own);
+        own.calls += 1;
+        own.took += took;
+    });
+}
+
+/// Counts an operation that this thread submits.
+pub(crate) fn count_submitted(what: &str) {
+    let _ = OWN.try_with(|own| {
+        let submitted = &mut lock(own).submitted;
+        match submitted.get_mut(what) {
+            Some(count) => *count += 1,
+            None => drop(submitted.insert(what.to_owned(), 1)),
+        }
+    });
+}
+
+/// What all threads have asked for so far, in lines as [`Calls`] are displayed.
+pub(crate) fn text() -> String {
+    lock(&ALL).iter().map(|of| lock(of).to_string()).collect()
+}
