@@ -63,7 +63,8 @@ pub(crate) fn manager_config(
         }
         let of_manager = &mut manager.cell_types[id as usize];
         if let Some(max) = rows_max {
-            of_manager.batch_sizes = of_manager.batch_sizes.with_max(max);
+            let sizes = of_manager.batch_sizes;
+            of_manager.batch_sizes = sizes.with_max(sizes.max.min(max));
         }
         (of_manager.rows_max, of_manager.slots_max) = (rows_max, capabilities.slots_max);
         if has_cores_to_lend {

@@ -10,7 +10,7 @@ use batchmaker_engine::{Engine, EngineConfig, Policy, Tensor};
 use batchmaker_graph::{CellGraph, CellIdentity, CellType, CellTypeId, RequestId, WorkerId};
 use batchmaker_simulated::{SimulatedConfig, SimulatedDevice};
 
-use crate::models::load_all;
+use crate::models::{Kind, load_all};
 
 /// A simulated device, all but the last of whose queues can be taken.
 struct OneQueueTooFew(Arc<SimulatedDevice>);
@@ -121,4 +121,20 @@ fn a_queue_that_cannot_be_taken() {
     let wrap = |device| Arc::new(OneQueueTooFew(device)) as Arc<dyn Device>;
     let error = refusal(SimulatedConfig::default(), &config, wrap);
     assert_eq!(error, "one queue too few");
+}
+
+#[test]
+fn a_device_that_takes_larger_batches_than_the_models_allow() {
+    let large = SimulatedConfig { rows_max: Some(4096), ..SimulatedConfig::default() };
+    let (models, registry) = load_all();
+    let device = Arc::new(SimulatedDevice::new(large));
+    let engine = Engine::start(models, &registry, device, &EngineConfig::default()).unwrap();
+    let submit = |salt| engine.submit("trees", Kind::Tree.request(100, salt)).unwrap();
+    let pending: Vec<_> = (0..20).map(submit).collect();
+    pending.into_iter().for_each(|of| drop(of.wait().unwrap()));
+    for (cell, of_type) in engine.statistics().cells.iter().zip(registry.cell_types()) {
+        let largest = cell.batches_by_size.len().saturating_sub(1);
+        let limit = of_type.max_batch_size as usize;
+        assert!(largest <= limit, "a batch of {largest} rows of {}, not {limit}", cell.name);
+    }
 }
