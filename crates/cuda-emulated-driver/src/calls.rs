@@ -1,4 +1,4 @@
-//! What each thread of the host has asked of the driver, and the time that its calls took.
+//! What each thread of the host has asked of the driver, and the processor's time that its calls took.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -46,6 +46,14 @@ fn name() -> String {
     // SAFETY: the call writes at most 16 bytes, the last of which is zero.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
     CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The processor's time of the current thread.
+pub(crate) fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes the time.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Counts a call of this thread.

@@ -149,7 +149,6 @@ impl Device for CudaDevice {
             return Err(DeviceError::Lost(reason.to_string()));
         }
         self.state.cells.check(&graph, &inputs)?;
-        let workers = self.state.workers.len();
         let bytes = graph.bytes();
         {
             let mut in_use = lock(&self.state.bytes);
@@ -158,6 +157,7 @@ impl Device for CudaDevice {
             }
             *in_use += bytes;
         }
+        let workers = self.state.workers.len();
         self.state.requests.admit(request, RequestMemory::new(graph, inputs, workers));
         Ok(())
     }
@@ -172,7 +172,7 @@ impl Device for CudaDevice {
         let memory = self.state.requests.retire(request);
         // A chain of it may still be on a roster, which runs no step of it.
         memory.free();
-        *lock(&self.state.bytes) -= memory.graph.bytes();
+        *lock(&self.state.bytes) -= memory.budget_bytes;
     }
 
     fn usage(&self) -> Vec<Usage> {

@@ -35,7 +35,7 @@ unsafe extern "C" fn emulated_cuda_reports(to: *mut c_char, len: usize) -> usize
 }
 
 /// Writes what each thread has asked of the driver to `to`, with a zero at the end: lines of the thread's name, what is counted, and the number, with
-/// tabs between them. `calls` counts calls, and `nanoseconds` their time; other lines count operations of that description. Returns the bytes of the
+/// tabs between them. `calls` counts calls, and `nanoseconds` the processor's time of them; other lines count operations of that description. Returns the bytes of the
 /// text; what does not fit `len` bytes is left out.
 ///
 /// # Safety

@@ -63,11 +63,11 @@ impl Pinned {
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
-    /// Reads bytes of a range that the caller was given, and that no GPU writes any more.
-    pub(crate) fn read(&self, offset: usize, bytes: usize) -> Vec<u8> {
+    /// The bytes of a range that the caller was given, and that no GPU writes any more while they are used.
+    pub(crate) fn read(&self, offset: usize, bytes: usize) -> &[u8] {
         let from = self.address(offset, bytes);
         // SAFETY: as in `write`.
-        unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec()
+        unsafe { std::slice::from_raw_parts(from, bytes) }
     }
 
     /// The number of 64 bits at the beginning, which a GPU stores with a release: what it wrote before is there.

@@ -26,6 +26,8 @@ pub(crate) struct RequestMemory {
     lists: HashMap<usize, usize>,
     /// Bytes of all values and lists.
     bytes: usize,
+    /// The bytes of the budget that it holds.
+    pub(crate) budget_bytes: usize,
     /// The first bytes: inputs and lists.
     image: Mutex<Arc<Vec<u8>>>,
     /// The values on each worker's GPU.
@@ -75,6 +77,7 @@ impl RequestMemory {
             values: values.into_iter().flatten().collect(),
             lists,
             bytes,
+            budget_bytes: graph.bytes(),
             image: Mutex::new(Arc::new(image)),
             resident: Mutex::new(resident),
             holders: (workers > 1).then(|| Mutex::new(RowHolders::new(&graph))),

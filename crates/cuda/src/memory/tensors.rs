@@ -32,7 +32,7 @@ pub(crate) fn of_bytes(element: ElementType, bytes: &[u8]) -> TensorData {
 }
 
 fn elements<T: Pod>(bytes: &[u8]) -> Vec<T> {
-    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+    bytemuck::pod_collect_to_vec(bytes)
 }
 
 #[cfg(test)]

@@ -81,13 +81,13 @@ impl Completions {
     /// Whether a lookup of work that is done has failed, and the chains that it ended.
     pub(super) fn take(&mut self, number: u64) -> (bool, Vec<EndOfSequence>) {
         let bytes = self.memory.read(Self::status_at(number), size_of::<Status>());
-        let Status { failed, end_count } = bytemuck::pod_read_unaligned(&bytes);
+        let Status { failed, end_count } = bytemuck::pod_read_unaligned(bytes);
         let mut ends = Vec::new();
         while self.ends_read != end_count {
             let at = ENDS_AT + self.ends_read as usize % ENDS * size_of::<End>();
             let bytes = self.memory.read(at, size_of::<End>());
             let End { request: [index, generation], run, nodes } =
-                bytemuck::pod_read_unaligned(&bytes);
+                bytemuck::pod_read_unaligned(bytes);
             let request = RequestId { index, generation };
             ends.push(EndOfSequence { request, run: RunIndex(run), nodes });
             self.ends_read = self.ends_read.wrapping_add(1);

@@ -37,7 +37,7 @@ impl HostRows {
 
     fn read(&self) -> TensorData {
         let (memory, offset) = self.staged.range();
-        of_bytes(self.row.element, &memory.read(offset, self.bytes()))
+        of_bytes(self.row.element, memory.read(offset, self.bytes()))
     }
 
     /// Writes the rows, or zeros in the place of those that a program does not give.

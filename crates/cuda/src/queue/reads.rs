@@ -22,7 +22,7 @@ impl Coming {
     /// The tensor, once the copy is over.
     pub(super) fn take(&self) -> TensorData {
         let (memory, offset) = self.staged.range();
-        of_bytes(self.element, &memory.read(offset, self.bytes))
+        of_bytes(self.element, memory.read(offset, self.bytes))
     }
 }
 

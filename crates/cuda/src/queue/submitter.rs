@@ -7,7 +7,7 @@ use batchmaker_executor::ExecutorThreads;
 
 use super::completions::Completions;
 use super::programs::ProgramFailure;
-use super::upload::Upload;
+use super::upload::{ALIGNMENT, Upload};
 use crate::gpu::{Allocation, GpuError};
 use crate::kernels::rows::{BLOCK, COPY_ROWS, CopyArguments};
 use crate::memory::{Staged, Staging};
@@ -94,33 +94,35 @@ impl Submitter {
         grow(&mut self.scratch, bytes, &self.worker)
     }
 
-    /// Brings records to the GPU and has it make their copies. Returns the address of the first record.
+    /// Brings records to the GPU and has it make their copies, after those of values that wait for an upload. Returns the address of the first
+    /// record.
     pub(super) fn bring(&mut self, upload: Upload) -> Result<u64, GpuError> {
-        self.bring_arriving()?;
-        self.bring_now(upload)
+        let parts = [std::mem::take(&mut self.arriving), upload].map(Upload::finish);
+        let first = parts[0].bytes.len().next_multiple_of(ALIGNMENT);
+        let bytes = first + parts[1].bytes.len();
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let at = grow(&mut self.buffer, bytes, &self.worker)?;
+        let staged = self.stage(bytes)?;
+        let (to, offset) = staged.range();
+        for (part, place) in parts.iter().zip([0, first]) {
+            to.write(offset + place, &part.bytes);
+        }
+        self.worker.stream.upload(at, staged.range(), bytes)?;
+        for (part, place) in parts.iter().zip([at, at + first as u64]) {
+            if part.copies > 0 {
+                let arguments = CopyArguments { copies: place + part.copies_at, uploaded: place };
+                let grid = [part.copies as u32, 1, 1];
+                self.worker.stream.launch(COPY_ROWS, grid, BLOCK, &arguments)?;
+            }
+        }
+        Ok(at + first as u64)
     }
 
     /// Brings the values of requests that wait for an upload, if there are any.
     pub(super) fn bring_arriving(&mut self) -> Result<(), GpuError> {
-        let arriving = std::mem::take(&mut self.arriving);
-        self.bring_now(arriving).map(drop)
-    }
-
-    fn bring_now(&mut self, upload: Upload) -> Result<u64, GpuError> {
-        let (bytes, copies, count) = upload.finish();
-        if bytes.is_empty() {
-            return Ok(0);
-        }
-        let at = grow(&mut self.buffer, bytes.len(), &self.worker)?;
-        let staged = self.stage(bytes.len())?;
-        let (to, offset) = staged.range();
-        to.write(offset, &bytes);
-        self.worker.stream.upload(at, staged.range(), bytes.len())?;
-        if count > 0 {
-            let arguments = CopyArguments { copies: at + copies, uploaded: at };
-            self.worker.stream.launch(COPY_ROWS, [count as u32, 1, 1], BLOCK, &arguments)?;
-        }
-        Ok(at)
+        self.bring(Upload::default()).map(drop)
     }
 
     /// Has the GPU signal that the work that is being submitted is done.

@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable, cast_slice};
 use crate::kernels::rows::Copy;
 
 /// Records begin at multiples of this number of bytes.
-const ALIGNMENT: usize = 16;
+pub(super) const ALIGNMENT: usize = 16;
 
 /// Bytes that a block of the GPU copies at most.
 const COPY_BYTES: usize = 1 << 14;
@@ -46,10 +46,19 @@ impl Upload {
         }
     }
 
-    /// The records, the copies last; the offset of the copies, and their number.
-    pub(super) fn finish(mut self) -> (Vec<u8>, u64, usize) {
+    /// The records, the copies last.
+    pub(super) fn finish(mut self) -> Finished {
         let copies = std::mem::take(&mut self.copies);
-        let offset = self.add(&copies);
-        (self.bytes, offset, copies.len())
+        let copies_at = if copies.is_empty() { 0 } else { self.add(&copies) };
+        Finished { bytes: self.bytes, copies_at, copies: copies.len() }
     }
+}
+
+/// Records for the GPU, and where the copies are among them.
+pub(super) struct Finished {
+    pub(super) bytes: Vec<u8>,
+    /// The offset of the copies.
+    pub(super) copies_at: u64,
+    /// The number of copies.
+    pub(super) copies: usize,
 }

@@ -10,3 +10,7 @@ mod host_work;
 mod models;
 #[path = "../../../engine/tests/asynchronous/playing.rs"]
 mod playing;
+
+/// That of the binary, so that the host's work is measured as it is there.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
