@@ -1,16 +1,12 @@
 //! The compiled kernels, and which of them a GPU takes.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::io::Read;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use cudarc::nvrtc::{result, sys};
 use flate2::read::ZlibDecoder;
 
-use crate::kernels::{HEADERS, SOURCES};
-use crate::lock::lock;
+use super::compiler::compiled;
 
 /// The images that this program was built with (BATCHMAKER_CUDA_IMAGES): architecture, whether it is PTX, and compressed bytes.
 static EMBEDDED: &[(u32, bool, &[u8])] = include!(concat!(env!("OUT_DIR"), "/images.rs"));
@@ -92,79 +88,6 @@ impl Images {
             Some(image) => Ok(image.bytes()),
             None => compiled(architecture).map(Cow::Owned),
         }
-    }
-}
-
-/// The kernels for an architecture, which are compiled once.
-fn compiled(architecture: u32) -> Result<Vec<u8>, String> {
-    static KNOWN: Mutex<BTreeMap<u32, Vec<u8>>> = Mutex::new(BTreeMap::new());
-    let mut known = lock(&KNOWN);
-    if let Some(image) = known.get(&architecture) {
-        return Ok(image.clone());
-    }
-    let image = compile(architecture)?;
-    known.insert(architecture, image.clone());
-    Ok(image)
-}
-
-/// Compiles the kernels with NVIDIA's compiler library, NVRTC, if the machine has it.
-fn compile(architecture: u32) -> Result<Vec<u8>, String> {
-    // SAFETY: the library, if there is one, may be loaded at any time.
-    if !unsafe { sys::is_culib_present() } {
-        return Err(
-            "this program holds no kernels for it, and there is no library to compile them \
-                    (libnvrtc.so, of the package nvidia-cuda-nvrtc)"
-                .to_owned(),
-        );
-    }
-    let source: String = SOURCES.iter().map(|of| format!("#include \"{}\"\n", of.name)).collect();
-    let text = |text: &str| CString::new(text).expect("sources have no zeros");
-    let files: Vec<(CString, CString)> =
-        HEADERS.iter().chain(&SOURCES).map(|of| (text(of.text), text(of.name))).collect();
-    let texts: Vec<_> = files.iter().map(|of| of.0.as_ptr()).collect();
-    let names: Vec<_> = files.iter().map(|of| of.1.as_ptr()).collect();
-    let (source, name) = (text(&source), text("kernels.cu"));
-    let mut program = std::ptr::null_mut();
-    // SAFETY: all texts live until the program is made.
-    let made = unsafe {
-        sys::nvrtcCreateProgram(
-            &mut program,
-            source.as_ptr(),
-            name.as_ptr(),
-            files.len() as i32,
-            texts.as_ptr(),
-            names.as_ptr(),
-        )
-    };
-    made.result().map_err(|error| format!("its kernels cannot be compiled: {error:?}"))?;
-    let options = [format!("--gpu-architecture=sm_{architecture}"), "--std=c++17".to_owned()];
-    // SAFETY: the program is made and not yet destroyed.
-    unsafe {
-        let image = result::compile_program(program, &options).map_err(|error| {
-            let log = result::get_program_log(program).unwrap_or_default();
-            let log: Vec<u8> = log.into_iter().map(|of| of as u8).collect();
-            let log = String::from_utf8_lossy(&log).into_owned();
-            format!("its kernels cannot be compiled: {error:?}\n{log}")
-        });
-        let image = image.and_then(|()| cubin(program));
-        let _ = result::destroy_program(program);
-        image
-    }
-}
-
-/// The cubin of a program that is compiled.
-///
-/// # Safety
-/// The program is compiled.
-unsafe fn cubin(program: sys::nvrtcProgram) -> Result<Vec<u8>, String> {
-    let mut size = 0;
-    // SAFETY: the caller's promise; the bytes have room for as many as the library says.
-    unsafe {
-        let failed = |error| format!("its kernels have no image: {error:?}");
-        sys::nvrtcGetCUBINSize(program, &mut size).result().map_err(failed)?;
-        let mut bytes = vec![0u8; size];
-        sys::nvrtcGetCUBIN(program, bytes.as_mut_ptr().cast()).result().map_err(failed)?;
-        Ok(bytes)
     }
 }
 

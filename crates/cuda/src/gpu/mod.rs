@@ -10,11 +10,15 @@
 //! | `pool.rs` | memory of a GPU |
 //! | `pinned.rs` | memory of this process that GPUs access |
 //! | `images.rs` | the compiled kernels, and which of them a GPU takes |
+//! | `compiler.rs` | NVIDIA's compiler library, for GPUs that this program holds no kernels for |
+//! | `image_cache.rs` | a folder that keeps what was compiled |
 //! | `error.rs` | what the driver refuses |
 #![allow(unsafe_code, reason = "calls of the driver")]
 
+mod compiler;
 mod device;
 mod error;
+mod image_cache;
 mod images;
 mod pinned;
 mod pool;
