@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::driver::lock;
+use crate::lock::lock;
 
 /// The calls of a thread.
 #[derive(Default)]

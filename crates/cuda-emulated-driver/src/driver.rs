@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use batchmaker_cuda_emulator::{DevicePointer, Kernel, Memory, Place};
@@ -13,6 +13,7 @@ use rand_pcg::Pcg64Mcg;
 use crate::calls;
 use crate::control::{Settings, report, settings};
 use crate::image::Entry;
+use crate::lock::lock;
 use crate::order::{Known, Operations, Preceding};
 use crate::queues::{Operation, Queues, Record, Stream, Work};
 use crate::status::Status;
@@ -95,10 +96,6 @@ pub(crate) struct Driver {
     pub(crate) events: Handles<Event>,
     pub(crate) modules: Handles<BTreeMap<String, Entry>>,
     pub(crate) functions: Handles<Function>,
-}
-
-pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Initialises the driver, and begins the devices' threads.

@@ -28,6 +28,7 @@ mod calls;
 mod control;
 mod driver;
 mod image;
+mod lock;
 mod occupancy;
 mod order;
 mod queues;

@@ -6,7 +6,8 @@ use std::ptr;
 use super::devices::device_of;
 use super::streams::stream;
 use super::{give, status};
-use crate::driver::{Driver, current, lock};
+use crate::driver::{Driver, current};
+use crate::lock::lock;
 use crate::order::Preceding;
 use crate::status::Status;
 

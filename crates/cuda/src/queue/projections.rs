@@ -1,8 +1,7 @@
 //! Products of x ahead of the steps that need them: for all steps of a task at once, where x is an input.
 
-use super::steps::{Extent, Run};
 use super::submitter::Submitter;
-use crate::cells::{Operation, OperationBody, Step, Stepwise};
+use crate::cells::{CudaCell, Operation, OperationBody, Step, Stepwise};
 use crate::gpu::GpuError;
 use crate::kernels::batch::{Batch, Operand};
 use crate::kernels::projection::{Projection, ProjectionArguments};
@@ -10,6 +9,15 @@ use crate::kernels::tiles;
 
 /// The most bytes of sums at once. A step of 512 rows of an LSTM of 1,024 units has 8 MiB.
 const BYTES_MAX: usize = 64 << 20;
+
+/// How large a batch is.
+#[derive(Clone, Copy)]
+pub(super) struct Extent {
+    pub(super) rows: usize,
+    pub(super) steps: usize,
+    /// Whether an output may end the chain of a row.
+    pub(super) may_end: bool,
+}
 
 /// Where the sums of products of x are.
 #[derive(Default)]
@@ -60,7 +68,7 @@ impl Projected {
 /// The projections of the kernels of a cell, each with the numbers of its operation and its kernel.
 fn projections(of: &Stepwise, extent: Extent) -> impl Iterator<Item = ([usize; 2], Projection)> {
     of.operations.iter().enumerate().flat_map(move |(operation, of_cell)| {
-        let step = step_of_input(of_cell, of.inputs);
+        let step = step_of_input(of_cell, of.inputs).map(|(step, _)| step);
         // The ids after the end of a sequence are nobody's: they may be none of the table.
         let step = step.filter(|step| !(extent.may_end && step.table.is_some()));
         let launches = step.into_iter().flat_map(|step| step.packed.launches.iter().enumerate());
@@ -68,33 +76,34 @@ fn projections(of: &Stepwise, extent: Extent) -> impl Iterator<Item = ([usize; 2
     })
 }
 
-/// The step of a recurrent cell that an operation is, if its x is an input of the cell: known for all steps of a task.
-fn step_of_input(operation: &Operation, inputs: usize) -> Option<&Step> {
+/// The step of a recurrent cell that an operation is, and the input of the cell that is its x: known for all steps of a task. None if x is no input.
+fn step_of_input(operation: &Operation, inputs: usize) -> Option<(&Step, usize)> {
     let OperationBody::Step(step) = &operation.body else { return None };
-    let x = operation.reads.first().copied().flatten();
-    x.is_some_and(|register| register < inputs).then_some(step)
+    let x = operation.reads.first().copied().flatten()?;
+    (x < inputs).then_some((step, x))
 }
 
 impl Submitter {
     /// Multiplies x of so many steps, the first of which is that of `batch`.
     pub(super) fn project(
         &self,
-        run: &Run<'_>,
+        (cell, stepwise): (&CudaCell, &Stepwise),
+        projected: &Projected,
         batch: Batch,
         steps: usize,
     ) -> Result<(), GpuError> {
-        let constants = run.typed.cell.constants.on(self.worker.number);
-        for Sums { operation, launch, projection, at } in &run.frame.projected.sums {
-            let operation = &run.typed.stepwise.operations[*operation];
-            let OperationBody::Step(step) = &operation.body else { continue };
-            let [w, _, b] = step.weights[*launch].map(|place| constants + place);
+        let constants = cell.constants.on(self.worker.number);
+        for &Sums { operation, launch, projection, at } in &projected.sums {
+            let operation = &stepwise.operations[operation];
+            let Some((step, x)) = step_of_input(operation, stepwise.inputs) else { continue };
+            let [w, _, b] = step.weights[launch].map(|place| constants + place);
             let arguments = ProjectionArguments {
                 batch,
-                x: run.frame.register(operation.reads[0]),
+                x: Operand::port(x),
                 lookup: self.lookup(step.table, constants),
                 w,
                 b,
-                sums: *at,
+                sums: at,
                 input: step.packed.input_size() as i32,
                 columns: projection.columns as i32,
                 steps: steps as i32,

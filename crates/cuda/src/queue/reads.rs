@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use batchmaker_device::{Read, StatePlace};
 use batchmaker_graph::{ElementType, TensorData, ValueIndex};
@@ -112,6 +113,7 @@ impl Submitter {
             self.bring_arriving()?;
             self.worker.stream.download(staged.range(), from, bytes)?;
         } else {
+            self.worker.stream.copied().out.fetch_add(bytes as u64, Ordering::Relaxed);
             together.copy(staged.device_address(), Some(from), bytes);
         }
         Ok(Coming { element, staged, bytes })

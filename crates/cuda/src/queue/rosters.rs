@@ -7,7 +7,8 @@ use batchmaker_device::Chain;
 use batchmaker_graph::{CellTypeId, Join, SlotId};
 
 use super::listed::Listed;
-use super::steps::{Extent, Run, TypedCell};
+use super::projections::Extent;
+use super::steps::{Run, TypedCell};
 use super::submitter::{Submitter, TaskError};
 use super::upload::Upload;
 use crate::cells::CudaCell;

@@ -3,7 +3,8 @@
 use batchmaker_device::Chain;
 use batchmaker_graph::Item;
 
-use super::steps::{Extent, Run, TypedCell};
+use super::projections::Extent;
+use super::steps::{Run, TypedCell};
 use super::submitter::{Submitter, TaskError};
 use super::upload::Upload;
 use crate::kernels::batch::{Batch, Port, Row};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use batchmaker_graph::{CellTypeId, RowSpec};
 
 use super::programs::{HostRows, HostRun};
-use super::projections::Projected;
+use super::projections::{Extent, Projected};
 use super::submitter::{Submitter, TaskError};
 use crate::cells::{CudaCell, Operation, OperationBody, Program, Stepwise, Table};
 use crate::gpu::GpuError;
@@ -28,15 +28,6 @@ pub(super) struct TypedCell<'a> {
     pub(super) stepwise: &'a Stepwise,
 }
 
-/// How large a batch is.
-#[derive(Clone, Copy)]
-pub(super) struct Extent {
-    pub(super) rows: usize,
-    pub(super) steps: usize,
-    /// Whether an output may end the chain of a row.
-    pub(super) may_end: bool,
-}
-
 /// Where a cell has its registers for a batch.
 pub(super) struct Frame {
     registers: Vec<Operand>,
@@ -45,7 +36,7 @@ pub(super) struct Frame {
     /// What one kernel leaves to the next.
     between: u64,
     /// What steps begin with.
-    pub(super) projected: Projected,
+    projected: Projected,
     /// Bytes of memory that registers and what kernels leave take.
     bytes: usize,
 }
@@ -83,7 +74,7 @@ impl Frame {
         Self { registers, next_states, between, projected, bytes }
     }
 
-    pub(super) fn register(&self, number: Option<usize>) -> Operand {
+    fn register(&self, number: Option<usize>) -> Operand {
         number.map_or(Operand::NOWHERE, |number| self.registers[number])
     }
 
@@ -141,11 +132,12 @@ impl Submitter {
         let operations = &run.typed.stepwise.operations;
         let staged = operations.iter().map(|operation| self.stage_program(run, operation));
         let host_runs = staged.collect::<Result<Vec<_>, _>>()?;
-        let (steps, at_once) = (run.finishes.len(), run.frame.projected.steps);
+        let (steps, projected) = (run.finishes.len(), &run.frame.projected);
         for (step, &finishes) in run.finishes.iter().enumerate() {
             let batch = Batch { time: run.batch.time.wrapping_add(step as u32), ..run.batch };
-            if at_once > 0 && step % at_once == 0 {
-                self.project(run, batch, at_once.min(steps - step))?;
+            if projected.steps > 0 && step % projected.steps == 0 {
+                let cell = (&**run.typed.cell, run.typed.stepwise);
+                self.project(cell, projected, batch, projected.steps.min(steps - step))?;
             }
             for (number, host_run) in host_runs.iter().enumerate() {
                 self.run_operation(run, (batch, step), (number, host_run.as_ref()))?;
