@@ -31,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) pause_us: u64,
     /// Launches up to the one that fails; 0: none does.
     pub(crate) fail_launch: u64,
+    /// Allocations of devices' memory up to the one that finds none; 0: all find some.
+    pub(crate) fail_allocation: u64,
     /// The device that is lost.
     pub(crate) lose_device: Option<usize>,
     /// The one kernel that launches run; none: all.
@@ -53,6 +55,7 @@ impl Default for Settings {
             seed: 1,
             pause_us: 0,
             fail_launch: 0,
+            fail_allocation: 0,
             lose_device: None,
             runs_only: None,
             kernels: Vec::new(),
@@ -100,6 +103,7 @@ impl Settings {
             "seed" => self.seed = number,
             "pause_us" => self.pause_us = number,
             "fail_launch" => self.fail_launch = number,
+            "fail_allocation" => self.fail_allocation = number,
             "lose_device" => self.lose_device = Some(number as usize),
             _ => return None,
         }
@@ -117,6 +121,13 @@ pub(crate) fn settings() -> MutexGuard<'static, Settings> {
 /// Sets what a name says; none if the driver does not know it, or its value.
 pub(crate) fn set(name: &str, value: &str) -> Option<()> {
     settings().set(name, value)
+}
+
+/// Counts down to something that is to fail. Whether it is this one.
+pub(crate) fn is_to_fail(left: &mut u64) -> bool {
+    let fails = *left == 1;
+    *left = left.saturating_sub(1);
+    fails
 }
 
 /// Keeps a report for whoever asks.

@@ -21,7 +21,7 @@
 //! A device that is lost does nothing any more from then on: waits for it end, with its error, and so does the launch that it runs.
 //!
 //! Kernels of all devices run one at a time. What it cannot show: speed, and a kernel's accesses of another device's memory, which it lets pass.
-#![cfg(all(target_arch = "x86_64", unix))]
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod api;
 mod calls;

@@ -1,7 +1,7 @@
 //! A host program on cudarc: what works on a GPU works here, and what it forgets is reported. Takes g++.
 //!
 //! The driver lives as long as the process, and errors stay with a device: each case runs in a process of its own.
-#![cfg(all(target_arch = "x86_64", unix))]
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char};
@@ -68,7 +68,11 @@ impl Emulated {
         let text = self.text("emulated_cuda_calls");
         let fields = text.lines().map(|line| line.split('\t').collect::<Vec<_>>());
         let of_thread = fields.filter(|of| of[0] == thread);
-        of_thread.map(|of| (of[1].to_owned(), of[2].parse().unwrap())).collect()
+        let mut counts = BTreeMap::new();
+        for of in of_thread {
+            *counts.entry(of[1].to_owned()).or_default() += of[2].parse::<u64>().unwrap();
+        }
+        counts
     }
 
     /// What a function of the driver writes.

@@ -17,6 +17,9 @@ pub struct CudaConfig {
     pub fills_memory: bool,
     /// The most bytes that the values of all requests may hold; none: half of the memory that is free at the start.
     pub bytes_max: Option<usize>,
+    /// The most bytes of a GPU that products of inputs take which are made ahead of the steps of a task; 0: each step makes its own. A step of 512 rows of
+    /// an LSTM of 1,024 units takes 8 MiB.
+    pub projected_bytes: usize,
     /// Threads of each worker for programs, which the host runs.
     pub program_threads: usize,
     /// The time that the thread which waits for a GPU polls for completions before it sleeps.
@@ -31,6 +34,7 @@ impl Default for CudaConfig {
             block_bytes: 64 << 20,
             fills_memory: false,
             bytes_max: None,
+            projected_bytes: 64 << 20,
             program_threads: 1,
             poll_for: Duration::from_micros(500),
         }

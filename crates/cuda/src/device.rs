@@ -68,6 +68,7 @@ impl CudaDevice {
             cells: CellTable::default(),
             requests: RequestTable::default(),
             bytes: Mutex::default(),
+            projected_bytes: config.projected_bytes,
             poll_for: config.poll_for,
         });
         let bytes_max = config.bytes_max.unwrap_or(half);
@@ -78,6 +79,10 @@ impl CudaDevice {
         DeviceError::Cell { cell: cell.name.clone(), reason: reason.to_string() }
     }
 }
+
+/// Steps of a task that is measured: a round has no more of them by default. What a task does once, such as the products of its inputs, has its part in
+/// the time of a step.
+const MEASURED_STEPS: u32 = 5;
 
 impl Device for CudaDevice {
     fn capabilities(&self) -> Capabilities {
@@ -193,7 +198,8 @@ impl Device for CudaDevice {
             return Ok(Measurement { ns, plan: None, steps: Some(steps) });
         }
         let mut timer = CellTimer::new(device)?;
-        let seconds = timer.batch_s(id, cell, batch.rows, Effort::default())?;
+        let effort = Effort { steps: MEASURED_STEPS, ..Effort::default() };
+        let seconds = timer.batch_s(id, cell, batch.rows, effort)?;
         Ok(Measurement { ns: seconds * 1e9, plan: None, steps: None })
     }
 

@@ -16,6 +16,8 @@ pub(crate) struct DeviceState {
     pub(crate) requests: RequestTable<RequestMemory>,
     /// Bytes of the values of all requests in flight, which each GPU may come to hold.
     pub(crate) bytes: Mutex<usize>,
+    /// The most bytes of products of inputs ahead of steps.
+    pub(crate) projected_bytes: usize,
     /// The time for which completions are polled before a thread sleeps.
     pub(crate) poll_for: Duration,
 }

@@ -9,7 +9,7 @@ use batchmaker_cuda_emulator::{Launch, Schedule, THREADS_MAX, run_among};
 
 use super::status;
 use super::streams::stream;
-use crate::control::{report, settings};
+use crate::control::{is_to_fail, report, settings};
 use crate::driver::{Function, current};
 use crate::image;
 use crate::lock::lock;
@@ -184,9 +184,7 @@ unsafe fn launch(
     let work = move |operation: u32, preceding: &Preceding| {
         let seed = {
             let settings = &mut *settings();
-            let is_to_fail = settings.fail_launch == 1;
-            settings.fail_launch = settings.fail_launch.saturating_sub(1);
-            if is_to_fail {
+            if is_to_fail(&mut settings.fail_launch) {
                 return Err(Status::LaunchFailed);
             }
             if settings.runs_only.as_ref().is_some_and(|only| *only != of.kernel.name) {

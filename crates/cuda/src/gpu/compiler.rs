@@ -62,7 +62,7 @@ impl Compiler {
         Ok(Self { version, options })
     }
 
-    /// All that the image follows from.
+    /// All that the image follows from, as far as the library tells its version.
     fn key(&self) -> Key {
         let Self { version: (major, minor), options } = self;
         let mut key = Key::default();

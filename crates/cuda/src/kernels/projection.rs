@@ -7,6 +7,9 @@ use super::batch::{Batch, Lookup, Operand};
 /// Rows and columns of a block.
 const SIDE: usize = 64;
 
+/// The most rows, those of all steps together: a grid has no more blocks along y.
+pub const ROWS_MAX: usize = 65_535 * SIDE;
+
 /// The argument of the kernels.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

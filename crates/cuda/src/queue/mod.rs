@@ -155,8 +155,9 @@ impl CudaQueue {
             Err(TaskError::Lost) => Some("a state or a row was lost with another GPU".into()),
             Err(TaskError::Gpu(error)) => return Err(error),
         };
-        // The requests of a task that does not run fail: nobody needs values that were to come with its upload.
-        self.submitter.arriving = Upload::default();
+        // A task that does not run may leave values that were to come with its upload: other tasks of their requests may be submitted before
+        // anybody knows of the failure.
+        self.submitter.bring_arriving()?;
         self.submitter.signal()?;
         let (failure, ends_expected) =
             (self.submitter.failure.clone(), self.submitter.ends_expected - before);
@@ -183,7 +184,9 @@ impl CudaQueue {
         }
         match self.submitter.bring(together) {
             Err(error) if error.is_out_of_memory() => {
-                asked.iter_mut().for_each(|of| of.coming = Err(NO_MEMORY_FOR_VALUES.into()));
+                let asked = asked.iter_mut().filter(|of| of.coming.is_ok());
+                asked.for_each(|of| of.coming = Err(NO_MEMORY_FOR_VALUES.into()));
+                self.submitter.bring_arriving()?;
             }
             brought => drop(brought?),
         }

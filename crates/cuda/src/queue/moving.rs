@@ -5,7 +5,7 @@ use std::ops::Range;
 use batchmaker_graph::{RequestId, Rows, RunIndex, SinkTime, ValueIndex};
 
 use super::listed::Listed;
-use super::submitter::{Submitter, TOGETHER_BYTES, TaskError};
+use super::submitter::{Submitter, TaskError};
 use crate::gpu::GpuError;
 use crate::lock::lock;
 use crate::memory::{Holder, RequestMemory};
@@ -18,28 +18,15 @@ impl Submitter {
         Ok(Listed { memory, request, run, base })
     }
 
-    /// Brings the values of a request to the GPU, if they are not there: small ones with those of others, before the next upload's copies.
+    /// Brings the values of a request to the GPU, if they are not there.
     pub(super) fn settle(&mut self, memory: &RequestMemory) -> Result<u64, GpuError> {
         if let Some(base) = memory.base(self.worker.number) {
             return Ok(base);
         }
         let allocation = self.worker.pool.allocate(memory.bytes())?;
         let (base, image) = (allocation.at(), memory.image());
-        if image.len() > TOGETHER_BYTES {
-            let staged = self.stage(image.len())?;
-            let (to, offset) = staged.range();
-            to.write(offset, &image);
-            self.worker.stream.upload(base, staged.range(), image.len())?;
-        } else if !image.is_empty() {
-            let records = self.arriving.add(&image);
-            self.arriving.copy_records(base, records, image.len());
-        }
-        let (unwritten, bytes) = (base + image.len() as u64, memory.bytes() - image.len());
-        if bytes > TOGETHER_BYTES {
-            self.worker.stream.clear(unwritten, bytes)?;
-        } else {
-            self.arriving.copy(unwritten, None, bytes);
-        }
+        let zeros = memory.bytes() - image.len();
+        self.arrive(base, image, zeros)?;
         memory.settle(self.worker.number, allocation);
         Ok(base)
     }

@@ -4,11 +4,8 @@ use super::submitter::Submitter;
 use crate::cells::{CudaCell, Operation, OperationBody, Step, Stepwise};
 use crate::gpu::GpuError;
 use crate::kernels::batch::{Batch, Operand};
-use crate::kernels::projection::{Projection, ProjectionArguments};
+use crate::kernels::projection::{Projection, ProjectionArguments, ROWS_MAX};
 use crate::kernels::tiles;
-
-/// The most bytes of sums at once. A step of 512 rows of an LSTM of 1,024 units has 8 MiB.
-const BYTES_MAX: usize = 64 << 20;
 
 /// How large a batch is.
 #[derive(Clone, Copy)]
@@ -17,6 +14,8 @@ pub(super) struct Extent {
     pub(super) steps: usize,
     /// Whether an output may end the chain of a row.
     pub(super) may_end: bool,
+    /// The most bytes of sums at once.
+    pub(super) projected_bytes: usize,
 }
 
 /// Where the sums of products of x are.
@@ -41,12 +40,7 @@ impl Projected {
     pub(super) fn place(of: &Stepwise, extent: Extent, mut take: impl FnMut(usize) -> u64) -> Self {
         let all = || projections(of, extent);
         let bytes = extent.rows * all().map(|(_, of)| of.row_bytes()).sum::<usize>();
-        let at_once = BYTES_MAX.checked_div(bytes).unwrap_or(0).min(extent.steps);
-        // One step gains nothing.
-        if at_once < 2 {
-            return Self::default();
-        }
-        let steps = extent.steps.div_ceil(extent.steps.div_ceil(at_once));
+        let Some(steps) = steps_at_once(extent, bytes) else { return Self::default() };
         let place = |([operation, launch], projection): ([usize; 2], Projection)| {
             let at = take(steps * extent.rows * projection.row_bytes());
             Sums { operation, launch, projection, at }
@@ -63,6 +57,14 @@ impl Projected {
             Operand::dense(sums.at + before as u64, row_bytes)
         })
     }
+}
+
+/// How many steps are multiplied at once if the sums of one have so many bytes: about the same number each time. None if each step multiplies its own:
+/// one step gains nothing.
+fn steps_at_once(extent: Extent, bytes: usize) -> Option<usize> {
+    let most = extent.projected_bytes.checked_div(bytes)?.min(ROWS_MAX / extent.rows);
+    let times = extent.steps.div_ceil(most.max(1));
+    (most > 1 && extent.steps > 1).then(|| extent.steps.div_ceil(times))
 }
 
 /// The projections of the kernels of a cell, each with the numbers of its operation and its kernel.
@@ -84,6 +86,11 @@ fn step_of_input(operation: &Operation, inputs: usize) -> Option<(&Step, usize)>
 }
 
 impl Submitter {
+    /// A batch of so many rows and steps.
+    pub(super) fn extent(&self, rows: usize, steps: usize, may_end: bool) -> Extent {
+        Extent { rows, steps, may_end, projected_bytes: self.state.projected_bytes }
+    }
+
     /// Multiplies x of so many steps, the first of which is that of `batch`.
     pub(super) fn project(
         &self,
@@ -115,5 +122,37 @@ impl Submitter {
             self.worker.stream.launch(projection.kernel, grid, tiles::BLOCK, &arguments)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_bounded_in_bytes_and_rows() {
+        let extent = |rows, steps| Extent { rows, steps, may_end: false, projected_bytes: 1000 };
+        let at_once = |rows, steps, bytes| steps_at_once(extent(rows, steps), bytes);
+        assert_eq!(at_once(1, 7, 100), Some(7));
+        assert_eq!(at_once(1, 20, 100), Some(10));
+        assert_eq!(at_once(1, 7, 200), Some(4), "four and three are more even than five and two");
+        assert_eq!(at_once(1, 7, 499), Some(2));
+        assert_eq!([at_once(1, 7, 501), at_once(1, 1, 10), at_once(0, 7, 0)], [None; 3]);
+        assert_eq!(at_once(ROWS_MAX / 3, 7, 1), Some(3), "a grid has a most of blocks");
+        assert_eq!(at_once(ROWS_MAX, 7, 1), None);
+    }
+
+    #[test]
+    fn a_step_finds_its_sums() {
+        let projection = Projection { kernel: "", columns: 6, gates: 3, sums_of_unit: 4 };
+        let sums = |[operation, launch]: [usize; 2], at| Sums { operation, launch, projection, at };
+        let all = vec![sums([0, 0], 1000), sums([0, 1], 2000), sums([2, 0], 3000)];
+        let projected = Projected { steps: 3, rows: 5, sums: all };
+        let right = |at: u64, step: u64| Operand::dense(at + 5 * 24 * step, 24);
+        assert_eq!(projected.operand([0, 1], 2), right(2000, 2));
+        assert_eq!(projected.operand([2, 0], 3), right(3000, 0), "the next ones");
+        assert_eq!(projected.operand([0, 0], 7), right(1000, 1));
+        assert_eq!(projected.operand([1, 0], 0), Operand::NOWHERE);
+        assert_eq!(Projected::default().operand([0, 0], 1), Operand::NOWHERE);
     }
 }

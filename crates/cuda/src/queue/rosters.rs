@@ -7,7 +7,6 @@ use batchmaker_device::Chain;
 use batchmaker_graph::{CellTypeId, Join, SlotId};
 
 use super::listed::Listed;
-use super::projections::Extent;
 use super::steps::{Run, TypedCell};
 use super::submitter::{Submitter, TaskError};
 use super::upload::Upload;
@@ -147,17 +146,16 @@ impl Submitter {
     ) -> Result<(), TaskError> {
         let slots = self.slots(typed);
         drop(self.reach(&slots, joins.iter().map(|join| join.slot))?);
-        let mut upload = Upload::default();
         let mut result = Ok(());
         for join in joins {
-            match self.join(typed, join, &mut upload) {
+            match self.join(typed, join) {
                 Ok(member) => roster.join(member),
                 Err(error @ TaskError::Gpu(_)) => return Err(error),
                 // The others go on without it.
                 Err(error) => result = Err(error),
             }
         }
-        let ran = self.run_members(roster, typed, upload, steps);
+        let ran = self.run_members(roster, typed, steps);
         if ran.is_err() {
             // Some changes may not have come to the GPU: the next task brings all rows.
             roster.memory = None;
@@ -165,15 +163,10 @@ impl Submitter {
         ran.and(result)
     }
 
-    fn join(
-        &mut self,
-        typed: TypedCell<'_>,
-        join: &Join,
-        upload: &mut Upload,
-    ) -> Result<Member, TaskError> {
+    fn join(&mut self, typed: TypedCell<'_>, join: &Join) -> Result<Member, TaskError> {
         let listed = self.list(join.request, join.run)?;
         let chain = Chain::joining(&listed.memory.graph, join, false);
-        self.bring_state(typed, &listed, &chain, upload)?;
+        self.bring_state(typed, &listed, &chain)?;
         let slots = self.slots(typed);
         let mut slots = lock(&slots);
         let (time, half) = (slots.time(), slots.join(join.slot));
@@ -187,7 +180,6 @@ impl Submitter {
         &mut self,
         roster: &mut Roster,
         typed: TypedCell<'_>,
-        mut upload: Upload,
         steps: u32,
     ) -> Result<(), TaskError> {
         if roster.members.is_empty() {
@@ -206,10 +198,10 @@ impl Submitter {
             self.bring_inputs(&member.listed, node..node + steps)?;
             self.note_writes(&member.listed, node..node + steps);
         }
+        let mut upload = Upload::default();
         roster.list_changes(&mut upload);
         let mut slots = lock(&slots);
-        let extent =
-            Extent { rows: roster.members.len(), steps: steps as usize, may_end: may_end > 0 };
+        let extent = self.extent(roster.members.len(), steps as usize, may_end > 0);
         let frame = self.frame(typed, extent, Some(&slots))?;
         let outputs = upload.add(&frame.outputs(typed));
         let at = self.bring(upload)?;

@@ -3,7 +3,6 @@
 use batchmaker_device::Chain;
 use batchmaker_graph::Item;
 
-use super::projections::Extent;
 use super::steps::{Run, TypedCell};
 use super::submitter::{Submitter, TaskError};
 use super::upload::Upload;
@@ -37,7 +36,7 @@ impl Submitter {
             finishes |= nodes.clone().any(|node| listed.finishes(node));
             self.note_writes(&listed, nodes);
         }
-        self.run_list(typed, &list, Upload::default(), None, finishes)
+        self.run_list(typed, &list, None, finishes)
     }
 
     /// Runs a step of each of some chains.
@@ -48,13 +47,13 @@ impl Submitter {
     ) -> Result<(), TaskError> {
         let slots = self.slots(typed);
         drop(self.reach(&slots, items.iter().filter_map(|item| item.slot))?);
-        let (mut list, mut upload) = (RowList::default(), Upload::default());
+        let mut list = RowList::default();
         let mut finishes = false;
         for item in items {
             let listed = self.list(item.request, item.run)?;
             let chain = Chain::of_item(&listed.memory.graph, item, false);
             self.bring_inputs(&listed, item.first..item.first + 1)?;
-            self.bring_state(typed, &listed, &chain, &mut upload)?;
+            self.bring_state(typed, &listed, &chain)?;
             let ports = list.ports.len() as u32;
             list.ports.extend(listed.ports());
             let half = lock(&slots).half(chain.slot);
@@ -64,7 +63,7 @@ impl Submitter {
             self.note_writes(&listed, item.first..item.first + 1);
         }
         let mut slots = lock(&slots);
-        self.run_list(typed, &list, upload, Some(&slots), finishes)?;
+        self.run_list(typed, &list, Some(&slots), finishes)?;
         for slot in items.iter().filter_map(|item| item.slot) {
             let half = slots.half(slot) ^ 1;
             slots.set_half(slot, half);
@@ -77,13 +76,13 @@ impl Submitter {
         &mut self,
         typed: TypedCell<'_>,
         list: &RowList,
-        mut upload: Upload,
         slots: Option<&Slots>,
         finishes: bool,
     ) -> Result<(), TaskError> {
         let may_end = list.rows.iter().filter(|row| row.may_end()).count();
-        let extent = Extent { rows: list.rows.len(), steps: 1, may_end: may_end > 0 };
+        let extent = self.extent(list.rows.len(), 1, may_end > 0);
         let frame = self.frame(typed, extent, slots)?;
+        let mut upload = Upload::default();
         let (rows, ports) = (upload.add(&list.rows), upload.add(&list.ports));
         let outputs = upload.add(&frame.outputs(typed));
         let at = self.bring(upload)?;

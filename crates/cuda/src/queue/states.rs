@@ -9,7 +9,6 @@ use batchmaker_graph::{Rows, SlotId, WorkerId};
 use super::listed::Listed;
 use super::steps::TypedCell;
 use super::submitter::{Submitter, TaskError};
-use super::upload::Upload;
 use crate::gpu::GpuError;
 use crate::lock::lock;
 use crate::memory::Slots;
@@ -26,7 +25,6 @@ impl Submitter {
         typed: TypedCell<'_>,
         listed: &Listed,
         chain: &Chain,
-        upload: &mut Upload,
     ) -> Result<(), TaskError> {
         let slot = chain.slot;
         let moved = match chain.origin() {
@@ -51,7 +49,7 @@ impl Submitter {
                     let address =
                         |rows: &Rows| listed.memory.row(listed.base, rows.value, rows.row(0));
                     let from = rows.as_ref().map(address);
-                    upload.copy(slots.address(slot, 0) + *place as u64, from, bytes);
+                    self.start(slots.address(slot, 0) + *place as u64, from, bytes);
                 }
                 slots.set_half(slot, 0);
             }
@@ -74,7 +72,7 @@ impl Submitter {
             Origin::Slot => {}
         }
         if chain.step() == 0 {
-            upload.copy(slots.ended_of(slot), None, 4);
+            self.start(slots.ended_of(slot), None, 4);
         }
         Ok(())
     }

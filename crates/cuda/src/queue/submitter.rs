@@ -17,6 +17,20 @@ use crate::worker::Worker;
 /// The most bytes that are copied together with others, by a kernel. What is larger has a copy of its own, of the driver.
 pub(super) const TOGETHER_BYTES: usize = 1 << 16;
 
+/// The most bytes of values that wait for an upload.
+const ARRIVING_BYTES: usize = 1 << 20;
+
+/// The most bytes of memory beyond what is needed, so that what grows a little does not need new memory each time.
+const SPARE_BYTES: usize = 16 << 20;
+
+/// Values of a request that have a place on the GPU and wait for an upload.
+struct Arrival {
+    to: u64,
+    image: Arc<Vec<u8>>,
+    /// Bytes of zeros behind the image.
+    zeros: usize,
+}
+
 /// Why a task does not run.
 #[derive(Debug)]
 pub(super) enum TaskError {
@@ -50,8 +64,11 @@ pub(super) struct Submitter {
     /// The number of the last work whose results the host has taken.
     pub(super) collected: u64,
     staging: Staging,
-    /// Values of requests that come to the GPU with the next upload, and before its own copies.
-    pub(super) arriving: Upload,
+    /// Values of requests that come to the GPU with the next upload, before its own copies.
+    arriving: Vec<Arrival>,
+    arriving_bytes: usize,
+    /// Copies within the GPU, or zeros, that follow these: the first states of chains.
+    starting: Vec<(u64, Option<u64>, usize)>,
     /// What a task uploads. The stream brings the next upload once what uses this one is done.
     buffer: Option<Allocation>,
     /// Registers of a batch, likewise.
@@ -69,7 +86,9 @@ impl Submitter {
         let completions = completions.map_err(|error| DeviceError::Resources(error.to_string()))?;
         Ok(Self {
             staging: Staging::new(worker.gpu()),
-            arriving: Upload::default(),
+            arriving: Vec::new(),
+            arriving_bytes: 0,
+            starting: Vec::new(),
             completions,
             state,
             worker,
@@ -94,10 +113,81 @@ impl Submitter {
         grow(&mut self.scratch, bytes, &self.worker)
     }
 
-    /// Brings records to the GPU and has it make their copies, after those of values that wait for an upload. Returns the address of the first
-    /// record.
-    pub(super) fn bring(&mut self, upload: Upload) -> Result<u64, GpuError> {
-        let parts = [std::mem::take(&mut self.arriving), upload].map(Upload::finish);
+    /// Brings the first bytes of a request's values, behind which are zeros: small ones with those of others, at the next upload. The place counts as
+    /// written from now on: what waits for an upload comes even if the task that it came for does not run.
+    pub(super) fn arrive(
+        &mut self,
+        to: u64,
+        image: Arc<Vec<u8>>,
+        zeros: usize,
+    ) -> Result<(), GpuError> {
+        let arrival = Arrival { to, image, zeros };
+        let bytes = arrival.image.len();
+        if bytes.max(zeros) > TOGETHER_BYTES {
+            return self.bring_alone(&arrival);
+        }
+        if self.arriving_bytes + bytes > ARRIVING_BYTES {
+            self.bring_arriving()?;
+        }
+        self.arriving_bytes += bytes;
+        self.arriving.push(arrival);
+        Ok(())
+    }
+
+    /// Has the GPU copy bytes, or write zeros where `from` is none, once all values are there that wait for an upload; it does so even if the task does
+    /// not run that wants it.
+    pub(super) fn start(&mut self, to: u64, from: Option<u64>, bytes: usize) {
+        self.starting.push((to, from, bytes));
+    }
+
+    /// Brings what waits for an upload, if anything does.
+    pub(super) fn bring_arriving(&mut self) -> Result<(), GpuError> {
+        match self.bring(Upload::default()) {
+            Err(error) if error.is_out_of_memory() => {
+                // Copies of the driver's need no memory of the GPU.
+                while let Some(arrival) = self.arriving.last() {
+                    let arrival = Arrival { image: arrival.image.clone(), ..*arrival };
+                    self.bring_alone(&arrival)?;
+                    self.arriving.pop();
+                }
+                self.arriving_bytes = 0;
+                for (to, from, bytes) in self.starting.drain(..) {
+                    match from {
+                        Some(from) => self.worker.stream.copy(to, from, bytes)?,
+                        None => self.worker.stream.clear(to, bytes)?,
+                    }
+                }
+                Ok(())
+            }
+            brought => brought.map(drop),
+        }
+    }
+
+    fn bring_alone(&mut self, arrival: &Arrival) -> Result<(), GpuError> {
+        let Arrival { to, image, zeros } = arrival;
+        if !image.is_empty() {
+            let staged = self.stage(image.len())?;
+            let (from, offset) = staged.range();
+            from.write(offset, image);
+            self.worker.stream.upload(*to, staged.range(), image.len())?;
+        }
+        self.worker.stream.clear(to + image.len() as u64, *zeros)
+    }
+
+    /// Brings records to the GPU and has it make their copies, with those of what waits for an upload. Returns the address of the first record.
+    pub(super) fn bring(&mut self, mut upload: Upload) -> Result<u64, GpuError> {
+        let mut arriving = Upload::default();
+        for Arrival { to, image, zeros } in &self.arriving {
+            if !image.is_empty() {
+                let records = arriving.add(image);
+                arriving.copy_records(*to, records, image.len());
+            }
+            arriving.copy(to + image.len() as u64, None, *zeros);
+        }
+        for &(to, from, bytes) in &self.starting {
+            upload.copy(to, from, bytes);
+        }
+        let parts = [arriving, upload].map(Upload::finish);
         let first = parts[0].bytes.len().next_multiple_of(ALIGNMENT);
         let bytes = first + parts[1].bytes.len();
         if bytes == 0 {
@@ -105,6 +195,10 @@ impl Submitter {
         }
         let at = grow(&mut self.buffer, bytes, &self.worker)?;
         let staged = self.stage(bytes)?;
+        // From here on an error is the loss of the GPU.
+        self.arriving.clear();
+        self.arriving_bytes = 0;
+        self.starting.clear();
         let (to, offset) = staged.range();
         for (part, place) in parts.iter().zip([0, first]) {
             to.write(offset + place, &part.bytes);
@@ -120,22 +214,17 @@ impl Submitter {
         Ok(at + first as u64)
     }
 
-    /// Brings the values of requests that wait for an upload, if there are any.
-    pub(super) fn bring_arriving(&mut self) -> Result<(), GpuError> {
-        self.bring(Upload::default()).map(drop)
-    }
-
     /// Has the GPU signal that the work that is being submitted is done.
     pub(super) fn signal(&self) -> Result<(), GpuError> {
         self.completions.signal(self.number)
     }
 }
 
-/// Memory of at least so many bytes: the one there is, or new memory of twice as many.
+/// Memory of at least so many bytes: the one there is, or new memory of more.
 fn grow(memory: &mut Option<Allocation>, bytes: usize, worker: &Worker) -> Result<u64, GpuError> {
     if let Some(memory) = memory.as_ref().filter(|memory| memory.bytes() >= bytes) {
         return Ok(memory.at());
     }
-    let new = worker.pool.allocate(2 * bytes)?;
+    let new = worker.pool.allocate(bytes + bytes.min(SPARE_BYTES))?;
     Ok(memory.insert(new).at())
 }

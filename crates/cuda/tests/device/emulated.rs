@@ -65,7 +65,11 @@ impl Emulated {
         let text = self.text("emulated_cuda_calls");
         let fields = text.lines().map(|line| line.split('\t').collect::<Vec<_>>());
         let of_thread = fields.filter(|of| of[0] == thread);
-        of_thread.map(|of| (of[1].to_owned(), of[2].parse().unwrap())).collect()
+        let mut counts = BTreeMap::new();
+        for of in of_thread {
+            *counts.entry(of[1].to_owned()).or_default() += of[2].parse::<u64>().unwrap();
+        }
+        counts
     }
 
     /// What a function of the driver writes.
@@ -102,6 +106,8 @@ pub(crate) fn config(gpus: usize) -> CudaConfig {
         // The emulator knows the bounds of each allocation.
         block_bytes: 0,
         bytes_max: Some(1 << 20),
+        // A few steps at once, of tasks that have more.
+        projected_bytes: 2000,
         poll_for: std::time::Duration::ZERO,
         ..CudaConfig::default()
     }

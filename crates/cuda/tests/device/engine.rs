@@ -221,3 +221,44 @@ fn two_gpus() {
 fn a_gpu_is_lost() {
     in_process("engine::a_gpu_is_lost", 2, |emulated| play(emulated, 2, true));
 }
+
+/// Requests while one allocation finds no memory: whichever it is, a request fails and says why, or has the reply of one that is alone.
+fn memory_runs_out(emulated: &'static Emulated) {
+    let alone = Alone::new(emulated);
+    let is_full = |error: &EngineError| matches!(error, EngineError::Failed(Failure::Task(reason)) if reason.contains("no memory left"));
+    let kinds = KINDS.into_iter().filter(|&kind| kind != Kind::Decoded).cycle();
+    let (mut right, mut failed) = (0, 0);
+    for first in (1..=40).step_by(2) {
+        // New each time: what a GPU has once taken it keeps. It takes its memory from the driver piece by piece.
+        let engine = engine(CudaDevice::new(config(1)).unwrap(), 1);
+        emulated.configure("fail_allocation", &(first + emulated.seed() % 2).to_string());
+        let asks = kinds.clone().zip(0..8).map(|(kind, salt)| Ask { kind, length: 3 + salt, salt });
+        let submit = |ask: Ask| (ask, engine.submit(ask.kind.model(), ask.request()).unwrap());
+        let pending: Vec<_> = asks.map(submit).collect();
+        for (ask, one) in pending {
+            match one.wait() {
+                Ok(reply) => {
+                    assert_eq!(reply.outputs, alone.reply(ask), "{first}: {ask:?}");
+                    right += 1;
+                }
+                Err(error) => {
+                    assert!(is_full(&error), "{first}: {ask:?}: {error} {:?}", emulated.reports());
+                    failed += 1;
+                }
+            }
+        }
+        emulated.configure("fail_allocation", "0");
+        let ask = Ask { kind: Kind::Stacked, length: 7, salt: 0 };
+        let later = engine.submit(ask.kind.model(), ask.request()).unwrap().wait().unwrap();
+        assert_eq!(later.outputs, alone.reply(ask), "{first}: later");
+        engine.shutdown();
+    }
+    println!("{right} replies, {failed} requests failed");
+    assert!(failed > 5 && right > 5, "{right} replies, {failed} requests failed");
+    assert_eq!(emulated.reports(), [""; 0]);
+}
+
+#[test]
+fn no_memory_at_any_allocation() {
+    in_process("engine::no_memory_at_any_allocation", 2, memory_runs_out);
+}

@@ -1,5 +1,5 @@
 //! The device of GPUs on an emulated driver. Takes g++.
-#![cfg(all(target_arch = "x86_64", unix))]
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod conformance;
 mod emulated;
