@@ -152,10 +152,12 @@ def main():
     nvrtc = Nvrtc()
     headers = sorted((FOLDER / "kernels").glob("*.cuh"))
     sources = sorted((FOLDER / "kernels").glob("*.cu"))
+    # Not part of the images: a program compiles persistent kernels for the cells that it serves.
+    persistent = [FOLDER / "table_1.cu"]
     if args.images:
         write_images(nvrtc, sources, headers, args.images)
         return
-    table, kernels = table_of(nvrtc, sources, headers)
+    table, kernels = table_of(nvrtc, sources + persistent, headers)
     if args.write:
         TABLE.write_text(table)
         return

@@ -13,8 +13,9 @@ use crate::lock::lock;
 struct Calls {
     /// The name of the thread.
     thread: String,
-    calls: u64,
     took: Duration,
+    /// Calls of each function.
+    functions: BTreeMap<&'static str, u64>,
     /// The operations that it submitted, by what they are.
     submitted: BTreeMap<String, u64>,
 }
@@ -22,9 +23,13 @@ struct Calls {
 impl Display for Calls {
     /// A line for each number: the thread, what it counts, and the number.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { thread, calls, took, submitted } = self;
-        writeln!(f, "{thread}\tcalls\t{calls}\n{thread}\tnanoseconds\t{}", took.as_nanos())?;
-        submitted.iter().try_for_each(|(what, count)| writeln!(f, "{thread}\t{what}\t{count}"))
+        let Self { thread, took, functions, submitted } = self;
+        let functions = functions.iter().map(|(&name, count)| (name, count));
+        let submitted = submitted.iter().map(|(what, count)| (what.as_str(), count));
+        writeln!(f, "{thread}\tnanoseconds\t{}", took.as_nanos())?;
+        functions
+            .chain(submitted)
+            .try_for_each(|(what, count)| writeln!(f, "{thread}\t{what}\t{count}"))
     }
 }
 
@@ -57,11 +62,11 @@ pub(crate) fn processor_time() -> Duration {
 }
 
 /// Counts a call of this thread.
-pub(crate) fn count(took: Duration) {
+pub(crate) fn count(function: &'static str, took: Duration) {
     // A thread that ends may still call.
     let _ = OWN.try_with(|own| {
         let own = &mut *lock(own);
-        own.calls += 1;
+        *own.functions.entry(function).or_default() += 1;
         own.took += took;
     });
 }

@@ -5,6 +5,7 @@
 #include "emulated_cuda.h"
 #define DEVICE static inline
 #define DEVICE_MEMBER static inline
+#define DEVICE_IN_STRUCT inline
 
 // The bits of a float, and the float of bits.
 DEVICE uint32_t __float_as_uint(float value) {
@@ -27,11 +28,22 @@ typedef unsigned long long uint64_t;
 #define SHARED(TYPE, NAME, DIMENSIONS) __shared__ __align__(16) TYPE NAME DIMENSIONS
 #define DEVICE __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__ static
+#define DEVICE_IN_STRUCT __device__ __forceinline__
 // Names a kernel for the emulator.
 #define KERNEL(NAME)
 
 // A store that publishes to the host and to other GPUs what precedes it.
 DEVICE void st_release_sys(uint64_t* at, uint64_t value) { asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory"); }
+
+// An addition that publishes to other blocks what precedes it.
+DEVICE void red_release_gpu_add(uint32_t* at, uint32_t value) { asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory"); }
+
+// A load that is followed by all that its value was published with.
+DEVICE uint32_t ld_acquire_gpu(const uint32_t* at) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
 #endif
 
 DEVICE int least(int a, int b) { return a < b ? a : b; }

@@ -1,4 +1,4 @@
-// What the kernels of recurrent cells share: their argument, the products of x, the equations of an LSTM, the states after a step.
+// What the kernels of recurrent cells share: their argument, the products of x, the equations of cells, the states after a step.
 #pragma once
 #include "products.cuh"
 
@@ -33,6 +33,31 @@ struct Lstm {
     const float o = sigmoid(p ? fmaf(p[1], c, sums[1]) : sums[1]);
     return o * tanhf(c);
   }
+};
+
+// z = sigmoid(s_z)   r = sigmoid(s_r)   n = tanh(s_x + r s_h)   h' = (1 - z) n + z h
+// (the ONNX operator GRU with linear_before_reset = 1). Gates z, r, h; sums z, r, and of the last gate those of x and of h.
+struct GruResetAfter {
+  static constexpr int GATES = 3, SUMS = 4, LAST_OF_H = 3;
+  static constexpr bool HAS_C = false;
+  DEVICE_MEMBER float next(const float (&sums)[SUMS], float h, float&, const float*, int) {
+    const float z = sigmoid(sums[0]), r = sigmoid(sums[1]);
+    const float n = tanhf(fmaf(r, sums[3], sums[2]));
+    return fmaf(z, h - n, n);
+  }
+};
+
+// h' = tanh(s), or the greater of s and 0 (the ONNX operator RNN).
+struct RnnTanh {
+  static constexpr int GATES = 1, SUMS = 1, LAST_OF_H = 0;
+  static constexpr bool HAS_C = false;
+  DEVICE_MEMBER float next(const float (&sums)[SUMS], float, float&, const float*, int) { return tanhf(sums[0]); }
+};
+
+struct RnnRelu {
+  static constexpr int GATES = 1, SUMS = 1, LAST_OF_H = 0;
+  static constexpr bool HAS_C = false;
+  DEVICE_MEMBER float next(const float (&sums)[SUMS], float, float&, const float*, int) { return sums[0] > 0 ? sums[0] : 0; }
 };
 
 // Begins the sums of a thread with those that project_inputs.cu left; sums of h alone begin with their biases.

@@ -14,31 +14,6 @@
 // Blocks that a multiprocessor holds at least. It leaves a thread 64 registers; left to itself, ptxas takes 40 for some kernels, and spills.
 constexpr int BLOCKS = 8;
 
-// z = sigmoid(s_z)   r = sigmoid(s_r)   n = tanh(s_x + r s_h)   h' = (1 - z) n + z h
-// (the ONNX operator GRU with linear_before_reset = 1). Gates z, r, h; sums z, r, and of the last gate those of x and of h.
-struct GruResetAfter {
-  static constexpr int GATES = 3, SUMS = 4, LAST_OF_H = 3;
-  static constexpr bool HAS_C = false;
-  DEVICE_MEMBER float next(const float (&sums)[SUMS], float h, float&, const float*, int) {
-    const float z = sigmoid(sums[0]), r = sigmoid(sums[1]);
-    const float n = tanhf(fmaf(r, sums[3], sums[2]));
-    return fmaf(z, h - n, n);
-  }
-};
-
-// h' = tanh(s), or the greater of s and 0 (the ONNX operator RNN).
-struct RnnTanh {
-  static constexpr int GATES = 1, SUMS = 1, LAST_OF_H = 0;
-  static constexpr bool HAS_C = false;
-  DEVICE_MEMBER float next(const float (&sums)[SUMS], float, float&, const float*, int) { return tanhf(sums[0]); }
-};
-
-struct RnnRelu {
-  static constexpr int GATES = 1, SUMS = 1, LAST_OF_H = 0;
-  static constexpr bool HAS_C = false;
-  DEVICE_MEMBER float next(const float (&sums)[SUMS], float, float&, const float*, int) { return sums[0] > 0 ? sums[0] : 0; }
-};
-
 // Finds what the rows of a block multiply with: x, and h.
 DEVICE void find_sources(const float* (&of_x)[ROWS], const float* (&of_h)[ROWS], const StepArguments& of, const Operand& h, const Part& part) {
   if (part.thread >= ROWS) return;

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::gpu::Images;
 
+/// Compiles a source, which may include the headers of kernels, for an architecture, 90 for sm_90. An error is the reason.
+pub type Compile = fn(&str, u32) -> Result<Vec<u8>, String>;
+
 /// The configuration of a device of GPUs.
 #[derive(Clone, Debug)]
 pub struct CudaConfig {
@@ -20,6 +23,9 @@ pub struct CudaConfig {
     /// The most bytes of a GPU that products of inputs take which are made ahead of the steps of a task; 0: each step makes its own. A step of 512 rows of
     /// an LSTM of 1,024 units takes 8 MiB.
     pub projected_bytes: usize,
+    /// What compiles kernels that are made for one recurrent cell, whose weights stay in registers for all steps of a task, such as
+    /// [`nvrtc`](crate::nvrtc). None: recurrent cells have the kernels that all share.
+    pub persistent: Option<Compile>,
     /// Threads of each worker for programs, which the host runs.
     pub program_threads: usize,
     /// The time that the thread which waits for a GPU polls for completions before it sleeps.
@@ -35,6 +41,7 @@ impl Default for CudaConfig {
             fills_memory: false,
             bytes_max: None,
             projected_bytes: 64 << 20,
+            persistent: None,
             program_threads: 1,
             poll_for: Duration::from_micros(500),
         }

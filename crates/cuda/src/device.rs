@@ -37,6 +37,9 @@ impl CudaDevice {
     /// The precisions of cells that kernels compute.
     pub const PRECISIONS: [Precision; 2] = [Precision::F32, Precision::Bf16];
 
+    /// The functions of NVIDIA's driver that are called: a driver that lacks one is refused.
+    pub const DRIVER_FUNCTIONS: [&str; gpu::FUNCTIONS.len()] = gpu::FUNCTIONS;
+
     /// The number of GPUs of this machine.
     ///
     /// # Errors
@@ -110,7 +113,7 @@ impl Device for CudaDevice {
         if let Some(known) = self.state.cells.retain(id, cell.identity) {
             return Ok(materialized(&known));
         }
-        let new = CudaCell::new(&cell.cell, &self.state.workers);
+        let new = CudaCell::new(&cell.cell, &self.state.workers, self.config.persistent);
         let new = new.map_err(|error| match error {
             CellError::Gpu(error) => {
                 DeviceError::Resources(format!("the weights of cell {}: {error}", cell.name))

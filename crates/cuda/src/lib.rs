@@ -8,6 +8,7 @@
 //! | `cells/` | cells as GPUs run them, with their weights |
 //! | `memory/` | values of requests, states in slots |
 //! | `gpu/` | the driver |
+//! | `mapping/` | how threads of persistent kernels are mapped to cells, and what a mapping costs |
 //! | `kernels/` | the kernels, and what their launchers must agree on with them |
 //!
 //! No GPU has run it yet: `cargo xtask emulate` runs it on an emulated driver.
@@ -19,11 +20,12 @@ mod device;
 mod gpu;
 pub mod kernels;
 mod lock;
+pub mod mapping;
 mod memory;
 mod queue;
 mod state;
 mod worker;
 
-pub use config::CudaConfig;
+pub use config::{Compile, CudaConfig};
 pub use device::CudaDevice;
-pub use gpu::Images;
+pub use gpu::{Images, nvrtc};

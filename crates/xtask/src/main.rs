@@ -11,6 +11,7 @@ mod dvabatch;
 mod emulate;
 mod figures_file;
 mod gpu;
+mod mappings;
 mod operators;
 mod peers;
 mod server;
@@ -47,6 +48,9 @@ enum Automation {
     /// Checks and measures the CUDA device on a GPU
     #[command(after_help = gpu::EXAMPLES)]
     Gpu(gpu::Arguments),
+    /// Ranks the mappings of a persistent kernel by GRNN's cost model
+    #[command(after_help = mappings::EXAMPLES)]
+    Mappings(mappings::Arguments),
     /// Compares this tree with a commit before it: the bits of replies, and speed
     #[command(after_help = against::EXAMPLES)]
     Against(against::Arguments),
@@ -69,6 +73,7 @@ fn main() -> ExitCode {
         Automation::Dvabatch(arguments) => dvabatch::run(&arguments),
         Automation::Emulate => emulate::run(),
         Automation::Gpu(arguments) => gpu::run(&arguments),
+        Automation::Mappings(arguments) => mappings::run(&arguments),
         Automation::Against(arguments) => against::run(&arguments),
         Automation::Peers(arguments) => peers::run(&arguments),
         Automation::Operators(arguments) => operators::run(&arguments),

@@ -7,8 +7,8 @@ use crate::control::{set, take_reports};
 use crate::driver::lose_device;
 
 /// Sets one of `devices`, `memory_bytes`, `multiprocessors`, `architecture`, `seed`, `pause_us`, `fail_launch` (the nth launch from now on fails),
-/// `fail_allocation` (the nth allocation of a device's memory from now on finds none), `lose_device` (the device of an index is lost at once) and `runs_only` (the name of the one kernel that launches run), or adds a library of
-/// kernels (`kernels`, a path). Returns 0, or 1 if it cannot be set.
+/// `fail_allocation` (the nth allocation of a device's memory from now on finds none), `lose_device` (the device of an index is lost at once) and
+/// `runs_only` (the name of the one kernel that launches run), or adds a library of kernels (`kernels`, a path). Returns 0, or 1 if it cannot be set.
 ///
 /// # Safety
 /// Both are strings that end with a zero.
@@ -35,8 +35,8 @@ unsafe extern "C" fn emulated_cuda_reports(to: *mut c_char, len: usize) -> usize
 }
 
 /// Writes what each thread has asked of the driver to `to`, with a zero at the end: lines of the thread's name, what is counted, and the number, with
-/// tabs between them. `calls` counts calls, and `nanoseconds` the processor's time of them; other lines count operations of that description. Returns the bytes of the
-/// text; what does not fit `len` bytes is left out.
+/// tabs between them. Names of functions count calls, `nanoseconds` their time of a processor, and other lines operations of that description. Returns
+/// the bytes of the text; what does not fit `len` bytes is left out.
 ///
 /// # Safety
 /// `to` has room for `len` bytes, at least one.

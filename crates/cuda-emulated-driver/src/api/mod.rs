@@ -11,23 +11,32 @@ mod streams;
 use crate::calls;
 use crate::status::Status;
 
-/// Makes a call, and gives the number of its result.
-fn status(call: impl FnOnce() -> Result<(), Status>) -> i32 {
+/// Makes the call of the function whose closure this is, and gives the number of its result.
+fn status<C: FnOnce() -> Result<(), Status>>(call: C) -> i32 {
+    counted::<C, _>(call).map_or_else(|why| why as i32, |()| Status::Success as i32)
+}
+
+/// Makes a call, and counts it as one of the function whose closure `C` is.
+fn counted<C, T>(call: impl FnOnce() -> T) -> T {
     let begun = calls::processor_time();
     let result = call();
-    calls::count(calls::processor_time() - begun);
-    result.map_or_else(|why| why as i32, |()| Status::Success as i32)
+    // `emulated_cuda::api::memory::cuMemFree_v2::{{closure}}`
+    let name = std::any::type_name::<C>().rsplit("::").nth(1);
+    calls::count(name.unwrap_or_default(), calls::processor_time() - begun);
+    result
 }
 
 /// Writes what a call gives to `to`, if it gives something, and gives the number of its result.
 ///
 /// # Safety
 /// `to` has room for it.
-unsafe fn give<T>(to: *mut T, call: impl FnOnce() -> Result<T, Status>) -> i32 {
-    status(|| {
-        let value = call()?;
-        // SAFETY: the caller's promise.
-        unsafe { to.write(value) };
-        Ok(())
-    })
+unsafe fn give<T, C: FnOnce() -> Result<T, Status>>(to: *mut T, call: C) -> i32 {
+    match counted::<C, _>(call) {
+        Ok(value) => {
+            // SAFETY: the caller's promise.
+            unsafe { to.write(value) };
+            Status::Success as i32
+        }
+        Err(why) => why as i32,
+    }
 }

@@ -5,15 +5,17 @@
 use std::sync::Arc;
 
 use batchmaker_device::Runner;
-use batchmaker_executor::{ExecutorError, ProgramOptions, RowProgram, SequenceProgram};
+use batchmaker_executor::{ProgramOptions, RowProgram, SequenceProgram};
 use batchmaker_graph::{
     Cell, CellBody, Operation as CellOperation, OperationBody as CellOperationBody, Precision,
     Program as CellProgram, RowSpec, TreeCell,
 };
 
 use super::constants::{Constants, Packing};
+use super::error::CellError;
 use super::operation::{Linear, Operation, OperationBody, Program, Step, Tree};
-use crate::gpu::GpuError;
+use super::persistent::Persistent;
+use crate::config::Compile;
 use crate::kernels::weights::Storage;
 use crate::worker::Worker;
 
@@ -49,23 +51,17 @@ pub(crate) struct Stepwise {
     pub(crate) operations: Vec<Operation>,
     /// The register of each output port.
     pub(crate) outputs: Vec<usize>,
-}
-
-/// Why a cell cannot run.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CellError {
-    /// GPUs have no kernel for it.
-    #[error("{0}")]
-    NoKernel(String),
-    #[error(transparent)]
-    Executor(#[from] ExecutorError),
-    #[error(transparent)]
-    Gpu(#[from] GpuError),
+    /// The kernel that runs all steps of a task in place of the operations, which are one step of a recurrent operator.
+    pub(crate) persistent: Option<Persistent>,
 }
 
 impl CudaCell {
     /// Packs a cell and copies its weights to the GPUs.
-    pub(crate) fn new(cell: &Cell, workers: &[Arc<Worker>]) -> Result<Self, CellError> {
+    pub(crate) fn new(
+        cell: &Cell,
+        workers: &[Arc<Worker>],
+        compile: Option<Compile>,
+    ) -> Result<Self, CellError> {
         let mut packing = Packing::default();
         let body = match &cell.body {
             CellBody::Sequence(sequence) => {
@@ -74,7 +70,15 @@ impl CudaCell {
                 let program = SequenceProgram::with(sequence, inputs, outputs, &options)?;
                 CudaCellBody::Sequences(Arc::new(program))
             }
-            _ => CudaCellBody::Stepwise(Stepwise::new(cell, &mut packing)?),
+            body => {
+                let mut stepwise = Stepwise::new(cell, &mut packing)?;
+                if let (CellBody::Recurrent(step), Some(compile)) = (body, compile)
+                    && cell.precision == Precision::F32
+                {
+                    stepwise.persistent = Persistent::new(step, workers, compile)?;
+                }
+                CudaCellBody::Stepwise(stepwise)
+            }
         };
         Ok(Self { body, constants: Constants::copy(&packing, workers)? })
     }
@@ -168,6 +172,7 @@ impl Stepwise {
             half_bytes,
             operations,
             outputs,
+            persistent: None,
         })
     }
 }

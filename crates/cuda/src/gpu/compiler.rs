@@ -1,4 +1,5 @@
-//! Compiles the kernels with NVIDIA's compiler library, NVRTC, where this program holds none for a GPU. What was compiled once is kept.
+//! Compiles kernels with NVIDIA's compiler library, NVRTC: those that this program holds none of for a GPU, and those that are made for a cell. What was
+//! compiled once is kept.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -11,41 +12,48 @@ use super::image_cache::{ImageCache, Key};
 use crate::kernels::{HEADERS, SOURCES};
 use crate::lock::lock;
 
-/// The kernels for an architecture, 90 for sm_90: compiled by this process before, or by another one, or now.
+/// Compiles a source, which may include all headers and files of kernels, for an architecture, 90 for sm_90; or gives what another process has compiled.
 ///
 /// # Errors
-/// There is no library, or it does not compile them.
+/// There is no library, or it does not compile the source.
+pub fn nvrtc(source: &str, architecture: u32) -> Result<Vec<u8>, String> {
+    let compiler = Compiler::load(source, architecture)?;
+    let (cache, key) = (ImageCache::of_user(), compiler.key());
+    if let Some(image) = cache.as_ref().and_then(|cache| cache.find(&key)) {
+        return Ok(image);
+    }
+    let image = compiler.compile()?;
+    if let Some(cache) = &cache {
+        cache.keep(&key, &image);
+    }
+    Ok(image)
+}
+
+/// All kernels that cells of any size share, for an architecture: compiled by this process once.
+///
+/// # Errors
+/// As [`nvrtc`].
 pub(super) fn compiled(architecture: u32) -> Result<Vec<u8>, String> {
     static KNOWN: Mutex<BTreeMap<u32, Vec<u8>>> = Mutex::new(BTreeMap::new());
     let mut known = lock(&KNOWN);
     if let Some(image) = known.get(&architecture) {
         return Ok(image.clone());
     }
-    let compiler = Compiler::load(architecture)?;
-    let (cache, key) = (ImageCache::of_user(), compiler.key());
-    let found = cache.as_ref().and_then(|cache| cache.find(&key));
-    let image = match found {
-        Some(image) => image,
-        None => {
-            let image = compiler.compile()?;
-            if let Some(cache) = &cache {
-                cache.keep(&key, &image);
-            }
-            image
-        }
-    };
+    let source: String = SOURCES.iter().map(|of| format!("#include \"{}\"\n", of.name)).collect();
+    let image = nvrtc(&source, architecture)?;
     known.insert(architecture, image.clone());
     Ok(image)
 }
 
 /// The library, with what it is to compile.
-struct Compiler {
+struct Compiler<'a> {
     version: (i32, i32),
     options: Vec<String>,
+    source: &'a str,
 }
 
-impl Compiler {
-    fn load(architecture: u32) -> Result<Self, String> {
+impl<'a> Compiler<'a> {
+    fn load(source: &'a str, architecture: u32) -> Result<Self, String> {
         // SAFETY: the library, if there is one, may be loaded at any time.
         if !unsafe { sys::is_culib_present() } {
             return Err(
@@ -59,14 +67,15 @@ impl Compiler {
         unsafe { sys::nvrtcVersion(&mut version.0, &mut version.1) }.result().map_err(failed)?;
         let options =
             vec![format!("--gpu-architecture=sm_{architecture}"), "--std=c++17".to_owned()];
-        Ok(Self { version, options })
+        Ok(Self { version, options, source })
     }
 
     /// All that the image follows from, as far as the library tells its version.
     fn key(&self) -> Key {
-        let Self { version: (major, minor), options } = self;
+        let Self { version: (major, minor), options, source } = self;
         let mut key = Key::default();
         key.add(&format!("NVRTC {major}.{minor} {options:?}"));
+        key.add(source);
         for source in HEADERS.iter().chain(&SOURCES) {
             key.add(source.name);
             key.add(source.text);
@@ -74,16 +83,13 @@ impl Compiler {
         key
     }
 
-    /// Compiles all sources as one program.
     fn compile(&self) -> Result<Vec<u8>, String> {
-        let source: String =
-            SOURCES.iter().map(|of| format!("#include \"{}\"\n", of.name)).collect();
         let text = |text: &str| CString::new(text).expect("sources have no zeros");
         let files: Vec<(CString, CString)> =
             HEADERS.iter().chain(&SOURCES).map(|of| (text(of.text), text(of.name))).collect();
         let texts: Vec<_> = files.iter().map(|of| of.0.as_ptr()).collect();
         let names: Vec<_> = files.iter().map(|of| of.1.as_ptr()).collect();
-        let (source, name) = (text(&source), text("kernels.cu"));
+        let (source, name) = (text(self.source), text("kernels.cu"));
         let mut program = std::ptr::null_mut();
         // SAFETY: all texts live until the program is made.
         let made = unsafe {

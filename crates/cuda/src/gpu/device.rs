@@ -9,6 +9,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute};
 use cudarc::driver::{CudaContext, result};
 
 use super::error::GpuError;
+use super::functions::missing;
 use super::images::Images;
 use crate::kernels;
 
@@ -21,6 +22,11 @@ pub(crate) fn devices() -> Result<usize, DeviceError> {
     if !unsafe { sys::is_culib_present() } {
         let reason = "there is no NVIDIA driver: its library libcuda.so.1 is not found";
         return Err(DeviceError::Resources(reason.to_owned()));
+    }
+    if let Some(missing) = missing() {
+        let reason =
+            format!("the NVIDIA driver is too old for this program: it has no function {missing}");
+        return Err(DeviceError::Resources(reason));
     }
     let count = result::init().and_then(|()| result::device::get_count());
     let count = count.map_err(|error| {
@@ -36,6 +42,9 @@ pub(crate) struct Gpu {
     kernels: HashMap<&'static str, sys::CUfunction>,
     /// Name, architecture and number of multiprocessors: times of batches depend on them.
     pub(crate) description: String,
+    /// 90 for sm_90.
+    pub(crate) architecture: u32,
+    pub(crate) multiprocessors: usize,
 }
 
 // SAFETY: the driver's handles may be used by any thread.
@@ -72,7 +81,9 @@ impl Gpu {
         })?;
         let description =
             format!("{name}, sm_{architecture}, {processors} multiprocessors").replace('"', "");
-        Ok(Self { context, module: loaded.0, kernels: loaded.1, description })
+        let (module, kernels) = loaded;
+        let multiprocessors = processors as usize;
+        Ok(Self { context, module, kernels, description, architecture, multiprocessors })
     }
 
     /// Makes this GPU the one that the thread's calls are for.

@@ -5,12 +5,14 @@
 //!
 //! | file | idea |
 //! |---|---|
+//! | `functions.rs` | the functions of the driver that are called |
 //! | `device.rs` | a GPU: its context and its kernels |
+//! | `resident.rs` | a kernel that is compiled for one cell |
 //! | `stream.rs` | a stream of work for a GPU, and events in it |
 //! | `pool.rs` | memory of a GPU |
 //! | `pinned.rs` | memory of this process that GPUs access |
 //! | `images.rs` | the compiled kernels, and which of them a GPU takes |
-//! | `compiler.rs` | NVIDIA's compiler library, for GPUs that this program holds no kernels for |
+//! | `compiler.rs` | NVIDIA's compiler library |
 //! | `image_cache.rs` | a folder that keeps what was compiled |
 //! | `error.rs` | what the driver refuses |
 #![allow(unsafe_code, reason = "calls of the driver")]
@@ -18,15 +20,20 @@
 mod compiler;
 mod device;
 mod error;
+mod functions;
 mod image_cache;
 mod images;
 mod pinned;
 mod pool;
+mod resident;
 mod stream;
 
+pub use compiler::nvrtc;
 pub(crate) use device::{Gpu, devices};
 pub(crate) use error::GpuError;
+pub(crate) use functions::FUNCTIONS;
 pub use images::Images;
 pub(crate) use pinned::Pinned;
 pub(crate) use pool::{Allocation, Pool};
+pub(crate) use resident::ResidentKernel;
 pub(crate) use stream::{Event, Stream};

@@ -10,6 +10,7 @@ use cudarc::driver::{result, sys};
 use super::device::Gpu;
 use super::error::GpuError;
 use super::pinned::Pinned;
+use super::resident::ResidentKernel;
 
 /// Work for a GPU, which it does in the order in which it is submitted. No method waits for it.
 pub(crate) struct Stream {
@@ -136,6 +137,22 @@ impl Stream {
         let kernel = self.gpu.kernel(kernel);
         // SAFETY: the driver copies the argument, which has the layout of the kernel's parameter.
         Ok(unsafe { result::launch_kernel(kernel, grid, block, 0, self.raw, &mut arguments) }?)
+    }
+
+    /// Launches a kernel all of whose blocks run at a time; an error where they cannot.
+    pub(crate) fn launch_resident<A: Pod>(
+        &self,
+        kernel: &ResidentKernel,
+        [grid, block]: [[u32; 3]; 2],
+        argument: &A,
+    ) -> Result<(), GpuError> {
+        self.gpu.bind()?;
+        let mut argument = *argument;
+        let mut arguments = [(&raw mut argument).cast::<c_void>()];
+        let [grid, block] = [grid, block].map(|[x, y, z]| (x, y, z));
+        let (kernel, launch) = (kernel.function(), result::launch_cooperative_kernel);
+        // SAFETY: as in `launch`.
+        Ok(unsafe { launch(kernel, grid, block, 0, self.raw, &mut arguments) }?)
     }
 
     /// Has a thread of the driver run `work`, which calls no function of the driver and does not panic, in its turn. Where the GPU fails before,

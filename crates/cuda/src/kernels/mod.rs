@@ -9,6 +9,7 @@
 //! | `weights.rs` | how weights are stored: `weights.cuh` |
 //! | `tiles.rs` | how products are divided: `products.cuh` |
 //! | `step.rs` | what all steps of recurrent cells share: `recurrent.cuh` |
+//! | `persistent.rs` | recurrent cells whose weights stay in registers: `persistent.cuh` |
 //! | `projection.rs` | products of x for several steps at once: `project_inputs.cu` |
 //! | `recurrent.rs` | steps of recurrent cells: `recurrent_step.cu` |
 //! | `lstm_of_bytes.rs` | steps of LSTMs of bytes: `lstm_of_bytes.cu` |
@@ -19,6 +20,7 @@
 pub mod batch;
 pub mod linear;
 mod lstm_of_bytes;
+pub mod persistent;
 pub mod projection;
 pub mod recurrent;
 pub mod rows;
@@ -53,8 +55,14 @@ pub const SOURCES: [Source; 6] = sources![
 ];
 
 /// The headers that they include.
-pub const HEADERS: [Source; 5] =
-    sources!["portable.cuh", "batch.cuh", "weights.cuh", "products.cuh", "recurrent.cuh"];
+pub const HEADERS: [Source; 6] = sources![
+    "portable.cuh",
+    "batch.cuh",
+    "weights.cuh",
+    "products.cuh",
+    "recurrent.cuh",
+    "persistent.cuh"
+];
 
 /// The names of all kernels.
 pub const NAMES: [&str; 29] = [

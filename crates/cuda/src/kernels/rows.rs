@@ -95,7 +95,7 @@ pub struct FinishArguments {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub struct Status {
-    /// 1 if an id was looked up that its table does not have.
+    /// 1 if an id was looked up that its table does not have, [`STUCK`](super::persistent::STUCK) if blocks have waited in vain for one another.
     pub failed: u32,
     /// The number of all ends so far.
     pub end_count: u32,

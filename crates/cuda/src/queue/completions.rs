@@ -7,6 +7,7 @@ use batchmaker_graph::{EndOfSequence, RequestId, RunIndex};
 
 use crate::gpu::{Allocation, GpuError, Pinned};
 use crate::kernels::batch::Batch;
+use crate::kernels::persistent::STUCK;
 use crate::kernels::rows::{End, FinishArguments, SIGNAL, SignalArguments, Status};
 use crate::worker::Worker;
 
@@ -19,12 +20,20 @@ pub(super) const ENDS: usize = 8192;
 const STATUSES_AT: usize = 64;
 const ENDS_AT: usize = STATUSES_AT + STATUSES * size_of::<Status>();
 
+/// What kernels report that could not go on.
+pub(super) enum KernelFailure {
+    /// A lookup met an id that its table does not have.
+    Lookup,
+    /// Blocks of a kernel have waited in vain for one another.
+    Stuck,
+}
+
 /// What is done, as the GPU tells it.
 pub(super) struct Completions {
     worker: Arc<Worker>,
     /// The counter, the statuses and the ends.
     memory: Arc<Pinned>,
-    /// On the GPU: whether a lookup has failed, and the number of ends so far.
+    /// On the GPU: what has failed, the number of ends so far, and the blocks that came to a barrier.
     words: Allocation,
     /// Ends that were read.
     ends_read: u32,
@@ -33,14 +42,19 @@ pub(super) struct Completions {
 impl Completions {
     pub(super) fn new(worker: &Arc<Worker>) -> Result<Self, GpuError> {
         let memory = Arc::new(Pinned::new(worker.gpu(), ENDS_AT + ENDS * size_of::<End>())?);
-        let words = worker.pool.allocate(8)?;
-        worker.stream.clear(words.at(), 8)?;
+        let words = worker.pool.allocate(12)?;
+        worker.stream.clear(words.at(), 12)?;
         Ok(Self { worker: worker.clone(), memory, words, ends_read: 0 })
     }
 
-    /// The address of the word that becomes 1 where a lookup fails.
+    /// The address of the word that becomes 1 where a lookup fails, and [`STUCK`] where blocks wait in vain.
     pub(super) fn failed(&self) -> u64 {
         self.words.at()
+    }
+
+    /// The address of the word that counts blocks that come to a barrier.
+    pub(super) fn arrived(&self) -> u64 {
+        self.words.at() + 8
     }
 
     /// The argument of the kernel that ends a step of `batch`, whose operands of outputs are at an address.
@@ -78,8 +92,8 @@ impl Completions {
         self.memory.load()
     }
 
-    /// Whether a lookup of work that is done has failed, and the chains that it ended.
-    pub(super) fn take(&mut self, number: u64) -> (bool, Vec<EndOfSequence>) {
+    /// What has failed in work that is done, and the chains that it ended.
+    pub(super) fn take(&mut self, number: u64) -> (Option<KernelFailure>, Vec<EndOfSequence>) {
         let bytes = self.memory.read(Self::status_at(number), size_of::<Status>());
         let Status { failed, end_count } = bytemuck::pod_read_unaligned(bytes);
         let mut ends = Vec::new();
@@ -92,7 +106,12 @@ impl Completions {
             ends.push(EndOfSequence { request, run: RunIndex(run), nodes });
             self.ends_read = self.ends_read.wrapping_add(1);
         }
-        (failed != 0, ends)
+        let failure = match failed {
+            0 => None,
+            STUCK => Some(KernelFailure::Stuck),
+            _ => Some(KernelFailure::Lookup),
+        };
+        (failure, ends)
     }
 
     fn status_at(number: u64) -> usize {

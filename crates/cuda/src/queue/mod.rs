@@ -7,6 +7,7 @@
 //! | `rows.rs` | batches whose rows are listed |
 //! | `sequences.rs` | cells over whole sequences |
 //! | `steps.rs` | the steps of a batch: kernels and programs, one after the other |
+//! | `persistent.rs` | the steps of a batch by a kernel that is made for the cell |
 //! | `projections.rs` | products of x for all steps of a batch, ahead of them |
 //! | `programs.rs` | programs that the host runs in the order of the GPU's work |
 //! | `listed.rs` | a run of a request as rows and ports of a batch |
@@ -20,6 +21,7 @@
 mod completions;
 mod listed;
 mod moving;
+mod persistent;
 mod programs;
 mod projections;
 mod reads;
@@ -44,7 +46,7 @@ use batchmaker_graph::{BatchedTask, TaskId, TensorData};
 
 use crate::gpu::GpuError;
 use crate::state::DeviceState;
-use completions::{ENDS, STATUSES};
+use completions::{ENDS, KernelFailure, STATUSES};
 use programs::ProgramFailure;
 use reads::{Coming, ReadError};
 use rosters::Rosters;
@@ -239,12 +241,15 @@ impl CudaQueue {
         while self.pending.front().is_some_and(|front| front.number <= done) {
             let Some(Pending { number, kind }) = self.pending.pop_front() else { return };
             self.submitter.collected = number;
-            let (has_failed, ends) = self.submitter.completions.take(number);
+            let (kernel_failure, ends) = self.submitter.completions.take(number);
+            if matches!(kernel_failure, Some(KernelFailure::Stuck)) {
+                self.submitter.worker.lose("the blocks of a kernel waited in vain for one another");
+            }
             match kind {
                 PendingKind::Task { id: task, refused, failure, ends_expected } => {
                     self.submitter.ends_expected -= ends_expected;
                     let unknown = || "a cell looked up an id that its table does not have".into();
-                    let of_lookup = has_failed.then(unknown);
+                    let of_lookup = kernel_failure.is_some().then(unknown);
                     let failure = refused.or_else(|| failure.get()).or(of_lookup);
                     let result = failure.map_or(Ok(()), Err);
                     let done = TaskDone { task, result, ends };

@@ -40,12 +40,21 @@ impl Projected {
     pub(super) fn place(of: &Stepwise, extent: Extent, mut take: impl FnMut(usize) -> u64) -> Self {
         let all = || projections(of, extent);
         let bytes = extent.rows * all().map(|(_, of)| of.row_bytes()).sum::<usize>();
-        let Some(steps) = steps_at_once(extent, bytes) else { return Self::default() };
+        // A kernel that is made for the cell multiplies no x.
+        let least = if of.persistent.is_some() { 1 } else { 2 };
+        let steps = steps_at_once(extent, bytes, least);
+        let Some(steps) = steps else { return Self::default() };
         let place = |([operation, launch], projection): ([usize; 2], Projection)| {
             let at = take(steps * extent.rows * projection.row_bytes());
             Sums { operation, launch, projection, at }
         };
         Self { steps, rows: extent.rows, sums: all().map(place).collect() }
+    }
+
+    /// The address of what a kernel of an operation begins with at the first step that is multiplied; 0 if it multiplies x itself.
+    pub(super) fn at(&self, of: [usize; 2]) -> u64 {
+        let is_own = |sums: &&Sums| [sums.operation, sums.launch] == of;
+        self.sums.iter().find(is_own).map_or(0, |sums| sums.at)
     }
 
     /// What a kernel of an operation begins with at a step of the task.
@@ -59,12 +68,12 @@ impl Projected {
     }
 }
 
-/// How many steps are multiplied at once if the sums of one have so many bytes: about the same number each time. None if each step multiplies its own:
-/// one step gains nothing.
-fn steps_at_once(extent: Extent, bytes: usize) -> Option<usize> {
-    let most = extent.projected_bytes.checked_div(bytes)?.min(ROWS_MAX / extent.rows);
-    let times = extent.steps.div_ceil(most.max(1));
-    (most > 1 && extent.steps > 1).then(|| extent.steps.div_ceil(times))
+/// How many steps are multiplied at once if the sums of one have so many bytes: about the same number each time, one at least. None if these would be
+/// less than `least`: then each step multiplies its own.
+fn steps_at_once(extent: Extent, bytes: usize, least: usize) -> Option<usize> {
+    let most = extent.projected_bytes.checked_div(bytes)?.min(ROWS_MAX / extent.rows).max(1);
+    let steps = extent.steps.div_ceil(extent.steps.div_ceil(most).max(1));
+    (steps >= least).then_some(steps)
 }
 
 /// The projections of the kernels of a cell, each with the numbers of its operation and its kernel.
@@ -132,7 +141,7 @@ mod tests {
     #[test]
     fn sums_are_bounded_in_bytes_and_rows() {
         let extent = |rows, steps| Extent { rows, steps, may_end: false, projected_bytes: 1000 };
-        let at_once = |rows, steps, bytes| steps_at_once(extent(rows, steps), bytes);
+        let at_once = |rows, steps, bytes| steps_at_once(extent(rows, steps), bytes, 2);
         assert_eq!(at_once(1, 7, 100), Some(7));
         assert_eq!(at_once(1, 20, 100), Some(10));
         assert_eq!(at_once(1, 7, 200), Some(4), "four and three are more even than five and two");
@@ -140,6 +149,8 @@ mod tests {
         assert_eq!([at_once(1, 7, 501), at_once(1, 1, 10), at_once(0, 7, 0)], [None; 3]);
         assert_eq!(at_once(ROWS_MAX / 3, 7, 1), Some(3), "a grid has a most of blocks");
         assert_eq!(at_once(ROWS_MAX, 7, 1), None);
+        let at_least_one = |steps, bytes| steps_at_once(extent(1, steps), bytes, 1);
+        assert_eq!([at_least_one(1, 10), at_least_one(7, 5000)], [Some(1); 2]);
     }
 
     #[test]

@@ -216,7 +216,7 @@ impl Submitter {
         };
         slots.advance(steps);
         let (frame, finishes) = (&frame, &finishes[..]);
-        self.run_steps(&Run { typed, frame, batch, outputs: at + outputs, finishes })
+        self.run_batch(&Run { typed, frame, batch, outputs: at + outputs, finishes })
     }
 
     /// Has memory for the members of a roster. In new memory all are new.

@@ -95,6 +95,6 @@ impl Submitter {
         };
         self.ends_expected += may_end;
         let (frame, finishes) = (&frame, &[finishes][..]);
-        self.run_steps(&Run { typed, frame, batch, outputs: at + outputs, finishes })
+        self.run_batch(&Run { typed, frame, batch, outputs: at + outputs, finishes })
     }
 }

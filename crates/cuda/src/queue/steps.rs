@@ -30,13 +30,13 @@ pub(super) struct TypedCell<'a> {
 
 /// Where a cell has its registers for a batch.
 pub(super) struct Frame {
-    registers: Vec<Operand>,
+    pub(super) registers: Vec<Operand>,
     /// Each state after the step.
-    next_states: Vec<Operand>,
-    /// What one kernel leaves to the next.
-    between: u64,
+    pub(super) next_states: Vec<Operand>,
+    /// What one kernel leaves to the next, or one block to others.
+    pub(super) between: u64,
     /// What steps begin with.
-    projected: Projected,
+    pub(super) projected: Projected,
     /// Bytes of memory that registers and what kernels leave take.
     bytes: usize,
 }
@@ -68,7 +68,9 @@ impl Frame {
         let registers = of.registers.iter().enumerate().map(register).collect();
         let next_states =
             (0..of.states.len()).map(|of| Operand::next_state(state(of), half)).collect();
-        let most = of.operations.iter().map(|of| between_bytes(of, rows)).max();
+        let of_persistent = of.persistent.as_ref().map(|of| of.kernel.between_bytes(rows));
+        let most =
+            of.operations.iter().map(|of| between_bytes(of, rows)).chain(of_persistent).max();
         let between = take(most.unwrap_or(0));
         let projected = Projected::place(of, extent, take);
         Self { registers, next_states, between, projected, bytes }

@@ -59,6 +59,8 @@ pub(super) struct Submitter {
     pub(super) failure: ProgramFailure,
     /// The rows with a stop in work in flight: each may end.
     pub(super) ends_expected: usize,
+    /// The blocks that have come to a barrier, or will, of all launches so far; wraps around.
+    pub(super) arrivals: u32,
     /// The number of the last work.
     pub(super) number: u64,
     /// The number of the last work whose results the host has taken.
@@ -95,6 +97,7 @@ impl Submitter {
             threads,
             failure: ProgramFailure::default(),
             ends_expected: 0,
+            arrivals: 0,
             number: 0,
             collected: 0,
             buffer: None,

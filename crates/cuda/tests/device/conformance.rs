@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use batchmaker_cuda::CudaDevice;
+use batchmaker_cuda::{Compile, CudaConfig, CudaDevice};
 use batchmaker_device::conformance::{self, Instance, Subject};
 use batchmaker_graph::Precision;
 
-use crate::emulated::{Emulated, device, in_process};
+use crate::emulated::{Emulated, compile_for_cell, config, in_process};
 
 struct Cuda {
     emulated: &'static Emulated,
     gpus: usize,
+    /// What compiles kernels that are made for a cell, if such are used.
+    persistent: Option<Compile>,
 }
 
 impl Subject for Cuda {
@@ -23,7 +25,9 @@ impl Subject for Cuda {
         let lose = move |worker: batchmaker_graph::WorkerId| {
             emulated.configure("lose_device", &worker.index().to_string());
         };
-        Instance { device: Arc::new(device(self.gpus)), lose: Some(Box::new(lose)) }
+        let config = CudaConfig { persistent: self.persistent, ..config(self.gpus) };
+        let device = Arc::new(CudaDevice::new(config).unwrap());
+        Instance { device, lose: Some(Box::new(lose)) }
     }
 
     fn workers(&self) -> usize {
@@ -42,9 +46,19 @@ impl Subject for Cuda {
 
 /// Runs the cases whose group is chosen, and checks which ones are skipped.
 fn check(emulated: &'static Emulated, gpus: usize, is_chosen: fn(&str) -> bool) {
+    check_with(emulated, gpus, None, is_chosen);
+}
+
+/// The same, with kernels that are made for a cell, if something compiles them.
+fn check_with(
+    emulated: &'static Emulated,
+    gpus: usize,
+    persistent: Option<Compile>,
+    is_chosen: fn(&str) -> bool,
+) {
     emulated.configure("devices", &gpus.to_string());
     let cases = conformance::cases().into_iter().filter(|case| is_chosen(case.name()));
-    let summary = conformance::run(&Cuda { emulated, gpus }, cases.collect());
+    let summary = conformance::run(&Cuda { emulated, gpus, persistent }, cases.collect());
     assert!(summary.passed > 0, "no case is chosen");
     let is_expected = |name: &&String| {
         name.starts_with("precisions/int8: ")
@@ -75,6 +89,25 @@ fn is_loss(name: &str) -> bool {
 fn one_gpu() {
     let check = |emulated| check(emulated, 1, |name| !is_of_two(name) && !is_of_precisions(name));
     in_process("conformance::one_gpu", 1, check);
+}
+
+/// Chains of cells whose weights stay in registers for all steps of a task.
+#[test]
+fn persistent_kernels() {
+    let check = |emulated| {
+        check_with(emulated, 1, Some(compile_for_cell), |name| name.starts_with("chains/"));
+        let functions = emulated.functions();
+        assert!(functions.contains("cuLaunchCooperativeKernel"), "{functions:?}");
+    };
+    in_process("conformance::persistent_kernels", 1, check);
+}
+
+#[test]
+fn persistent_kernels_on_two_gpus() {
+    let is_chosen = |name: &str| name.starts_with("two workers/");
+    in_process("conformance::persistent_kernels_on_two_gpus", 1, |emulated| {
+        check_with(emulated, 2, Some(compile_for_cell), is_chosen);
+    });
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! The emulated driver, in a process of its own for each test: errors stay with a GPU.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use batchmaker_cuda::{CudaConfig, CudaDevice, Images, kernels};
+use batchmaker_cuda::{CudaConfig, Images, kernels};
 use batchmaker_cuda_emulator::compile;
 use libloading::Library;
 
@@ -72,6 +73,13 @@ impl Emulated {
         counts
     }
 
+    /// The functions of NVIDIA's driver that this process has called.
+    pub(crate) fn functions(&self) -> BTreeSet<String> {
+        let text = self.text("emulated_cuda_calls");
+        let counted = text.lines().filter_map(|line| line.split('\t').nth(1));
+        counted.filter(|of| of.starts_with("cu")).map(str::to_owned).collect()
+    }
+
     /// What a function of the driver writes.
     fn text(&self, function: &str) -> String {
         type Write = unsafe extern "C" fn(*mut c_char, usize) -> usize;
@@ -93,10 +101,17 @@ fn images() -> Images {
     if !embedded.is_empty() {
         return embedded;
     }
-    let entries: String =
-        kernels::NAMES.iter().map(|name| format!(".visible .entry {name}()\n{{}}\n")).collect();
-    Images::of_ptx(75, &format!(".version 8.0\n.target sm_75\n{entries}"))
+    Images::of_ptx(75, &ptx(kernels::NAMES.into_iter()))
 }
+
+/// A text that names kernels. A zero ends it where it is an image.
+fn ptx<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let entries: String = names.map(|name| format!(".visible .entry {name}()\n{{}}\n")).collect();
+    format!(".version 8.0\n.target sm_75\n{entries}\0")
+}
+
+/// The driver of this process.
+static EMULATED: OnceLock<Emulated> = OnceLock::new();
 
 /// The configuration of a device of some emulated GPUs.
 pub(crate) fn config(gpus: usize) -> CudaConfig {
@@ -113,15 +128,37 @@ pub(crate) fn config(gpus: usize) -> CudaConfig {
     }
 }
 
-/// A device of some emulated GPUs.
-pub(crate) fn device(gpus: usize) -> CudaDevice {
-    CudaDevice::new(config(gpus)).unwrap()
+/// Compiles kernels that are made for a cell, for the emulator. The image has no more than their names.
+pub(crate) fn compile_for_cell(source: &str, _: u32) -> Result<Vec<u8>, String> {
+    static MADE: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
+    let mut all = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(image) = all.get(source) {
+        return Ok(image.clone());
+    }
+    let made = |line: &str| line.strip_prefix("PERSISTENT(")?.split(',').next().map(str::to_owned);
+    let names: Vec<String> = source.lines().filter_map(made).collect();
+    // Another process may compile the same.
+    let folder = folder().join(format!("made-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join(&names[0]).with_extension("cu");
+    std::fs::write(&file, source).unwrap();
+    let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    for header in kernels::HEADERS {
+        std::fs::copy(kernels.join(header.name), folder.join(header.name)).unwrap();
+    }
+    let library = file.with_extension("so");
+    compile(&file, &["EMULATED_CUDA"], &library).map_err(|error| error.to_string())?;
+    EMULATED.get().unwrap().configure("kernels", library.to_str().unwrap());
+    std::fs::remove_dir_all(&folder).unwrap();
+    let image = ptx(names.iter().map(String::as_str)).into_bytes();
+    all.insert(source.to_owned(), image.clone());
+    Ok(image)
 }
 
 /// Runs a test in a process of its own, once for each seed.
 pub(crate) fn in_process(name: &str, seeds: u64, test: fn(&'static Emulated)) {
     if let Ok(seed) = std::env::var(SEED) {
-        return test(Box::leak(Box::new(Emulated::load(&seed))));
+        return test(EMULATED.get_or_init(|| Emulated::load(&seed)));
     }
     compile_kernels(name);
     for seed in 0..seeds {

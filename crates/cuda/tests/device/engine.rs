@@ -1,7 +1,7 @@
 //! The engine on emulated GPUs: chains, heads, decoders, trees, sessions and streams. Replies have the bits of requests that are alone, and
 //! are those of the CPU within 1e-5.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use batchmaker_cpu::{CpuConfig, CpuDevice};
@@ -205,6 +205,10 @@ fn play(emulated: &'static Emulated, gpus: usize, loses: bool) {
     }
     engine.shutdown();
     assert_eq!(emulated.reports(), [""; 0]);
+    // A driver that lacks one of them is refused.
+    let known = BTreeSet::from(CudaDevice::DRIVER_FUNCTIONS.map(str::to_owned));
+    let unknown: Vec<_> = emulated.functions().difference(&known).cloned().collect();
+    assert_eq!(unknown, [""; 0]);
 }
 
 #[test]

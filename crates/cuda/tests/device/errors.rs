@@ -1,5 +1,8 @@
 //! Errors of the driver: what they do to requests, and what is said.
 
+use std::path::PathBuf;
+use std::process::Command;
+
 use batchmaker_cuda::{CudaConfig, CudaDevice};
 use batchmaker_engine::{EngineError, Request, Tensor, TensorData};
 use batchmaker_manager::Failure;
@@ -65,6 +68,36 @@ fn not_there(emulated: &'static Emulated) {
     let of_image = refused(CudaConfig { images: no_image, ..config(1) });
     assert!(of_image.contains("its driver, of CUDA"), "{of_image}");
     assert!(of_image.contains("does not take the kernels"), "{of_image}");
+}
+
+/// The variable that a process has which finds an old driver.
+const OLD_DRIVER: &str = "TEST_OF_OLD_DRIVER";
+
+/// A driver that lacks functions is refused, and says which.
+#[test]
+fn old_driver() {
+    if std::env::var(OLD_DRIVER).is_ok() {
+        let error = CudaDevice::gpus().unwrap_err().to_string();
+        let reason = "the NVIDIA driver is too old for this program: it has no function";
+        assert_eq!(error, format!("{reason} cuLaunchHostFunc"));
+        return;
+    }
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("old-driver");
+    std::fs::create_dir_all(&folder).unwrap();
+    let all = CudaDevice::DRIVER_FUNCTIONS.into_iter();
+    let has = all.filter(|name| !["cuLaunchHostFunc", "cuMemFreeAsync"].contains(name));
+    let text: String =
+        has.map(|name| format!("extern \"C\" int {name}() {{ return 999; }}\n")).collect();
+    let (source, library) = (folder.join("old.cpp"), folder.join("libcuda.so.1"));
+    std::fs::write(&source, text).unwrap();
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned());
+    let mut command = Command::new(compiler);
+    command.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
+    assert!(command.status().unwrap().success());
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["errors::old_driver", "--exact"]).env(OLD_DRIVER, "1");
+    let output = command.env("LD_LIBRARY_PATH", &folder).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]

@@ -100,25 +100,25 @@ pub(crate) type IdOf<'a> = &'a dyn Fn(usize, usize) -> i64;
 
 /// A batch of chains.
 pub(crate) struct Chains<'a> {
-    cell: &'a RecurrentCell,
+    pub(crate) cell: &'a RecurrentCell,
     precision: Precision,
     pub(crate) packed: PackedRecurrent,
     places: Places,
     pub(crate) gpu: Gpu,
     pub(crate) rows: Vec<Row>,
-    ports: Vec<Port>,
+    pub(crate) ports: Vec<Port>,
     /// x of each row: that of all nodes.
     x: Vec<Vec<f32>>,
     pub(crate) embedding: Embedding,
     /// The states in slots before the step: `[slots, 2, states, hidden]`.
     states: Vec<f32>,
-    states_at: u64,
+    pub(crate) states_at: u64,
     /// Dense states after the step: `[rows, states, hidden]`.
     after_at: u64,
     /// The words of slots whose chain has ended; 0 for none.
     pub(crate) ended: u64,
     /// The weights of each launch: w, r, b.
-    weights: Vec<[u64; 3]>,
+    pub(crate) weights: Vec<[u64; 3]>,
     /// The argument, but for its batch and the weights.
     pub(crate) arguments: StepArguments,
 }
@@ -324,7 +324,7 @@ impl<'a> Chains<'a> {
     }
 
     /// Elements of the states of a row.
-    fn row_len(&self) -> usize {
+    pub(crate) fn row_len(&self) -> usize {
         self.cell.kind.states() * self.cell.hidden_size
     }
 
@@ -333,7 +333,7 @@ impl<'a> Chains<'a> {
     }
 
     /// The states of a row before its step.
-    fn before(&self, row: usize) -> Vec<f32> {
+    pub(crate) fn before(&self, row: usize) -> Vec<f32> {
         let first = half_of(&self.rows[row], false) * self.row_len();
         match self.places {
             Places::NoStates => vec![0.0; self.row_len()],

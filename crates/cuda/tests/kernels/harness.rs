@@ -32,6 +32,16 @@ fn kernels() -> PathBuf {
 
 /// A library of the kernels of a file, with some text of it or of a header replaced.
 pub(crate) fn library(name: &str, file: &str, replaced: Option<[&str; 2]>) -> KernelLibrary {
+    library_of(name, file, None, replaced)
+}
+
+/// The same of a file whose text is given, if it is none of the folder.
+pub(crate) fn library_of(
+    name: &str,
+    file: &str,
+    source: Option<&str>,
+    replaced: Option<[&str; 2]>,
+) -> KernelLibrary {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(file).join(name);
     std::fs::create_dir_all(&folder).unwrap();
     let mut found = 0;
@@ -47,6 +57,9 @@ pub(crate) fn library(name: &str, file: &str, replaced: Option<[&str; 2]>) -> Ke
             text = text.replace(from, to);
         }
         std::fs::write(folder.join(of), text).unwrap();
+    }
+    if let Some(source) = source {
+        std::fs::write(folder.join(file), source).unwrap();
     }
     if let Some([from, _]) = replaced {
         assert_eq!(found, 1, "{from:?} stands once in {file} and the headers");
@@ -126,14 +139,26 @@ impl Gpu {
     /// Runs a kernel on its argument, three blocks at a time.
     pub(crate) fn launch(
         &self,
+        kernel: (&KernelLibrary, &str),
+        shape: [[u32; 3]; 2],
+        argument: &impl Pod,
+        seed: u64,
+    ) -> Vec<Report> {
+        self.launch_some(kernel, shape, 3, argument, seed)
+    }
+
+    /// The same, so many blocks at a time.
+    pub(crate) fn launch_some(
+        &self,
         (library, kernel): (&KernelLibrary, &str),
         [grid, block]: [[u32; 3]; 2],
+        resident_blocks_max: usize,
         argument: &impl Pod,
         seed: u64,
     ) -> Vec<Report> {
         let kernel = library.kernel(kernel).unwrap();
         let arguments = vec![bytemuck::bytes_of(argument).to_vec()];
-        let (dynamic_shared, resident_blocks_max) = (0, 3);
+        let dynamic_shared = 0;
         let launch = Launch { kernel, grid, block, dynamic_shared, resident_blocks_max, arguments };
         // SAFETY: the pointers lead to this memory, which the test alone accesses.
         unsafe { run(&self.0, &launch, Schedule::of_seed(seed)) }.reports

@@ -6,6 +6,7 @@ mod chains;
 mod harness;
 mod linear;
 mod lstm_of_bytes;
+mod persistent;
 mod projection;
 mod recurrent;
 mod rows;

@@ -1,0 +1,331 @@
+// Recurrent cells whose weights of h stay in registers for many steps (GRNN, sections 5 and 6).
+//
+// A block computes WIDTH units of h, of HEIGHT rows at a time (output-based tiling): it has all gates of these units, so that it computes the states
+// itself. Its threads form groups of LANES threads. A group has an equal part of the block's gate rows, a gate of a unit each; its lanes divide the
+// elements of h: lane l has l, l + LANES, and so on, and holds their weights. After each step the blocks of the grid wait for one another once: h of a
+// step lies in the other half of the slots than h before it.
+//
+//   r   [hidden][hidden][gates]       b   [hidden][sums]       projected   [steps][rows][hidden][gates], of project_inputs.cu
+//
+// Order of sums: what the products of x came to, plus the sum of h. In that, a lane adds its elements in order; then lanes are added that are LANES / 2
+// apart, LANES / 4 apart, and so on. So the bits of a row follow from LANES alone, not from the batch nor from the other numbers.
+#pragma once
+#include "recurrent.cuh"
+
+// `PersistentArguments` of src/kernels/persistent.rs.
+struct PersistentArguments {
+  Batch batch;              // at the first step
+  Operand h, c;             // in the slots: the states before a step; c of an LSTM
+  Operand next_h, next_c;   // in the slots: those after it
+  const float* projected;
+  const float* r;
+  const float* r_of_state;  // of a GRU whose reset gate comes before the product: that of its last gate, [hidden][hidden]
+  const float* b;
+  const float* peepholes;   // [hidden][3], i, o, f, or null
+  float* between;           // of the same GRU: z and r h, [rows][2][hidden]; or the blocks' sums of r, [2][rows][blocks along units][hidden]
+  const float* projected_of_state;  // of the same GRU: [steps][rows][hidden]
+  uint32_t* arrived;        // how often a block has come to a barrier, in all launches; wraps around
+  uint32_t* failed;         // becomes STUCK if a block has waited for too long
+  uint32_t arrived_before;  // `arrived` when the launch begins
+  uint32_t tries_max;       // how often a block looks whether the others have come
+  uint32_t inputs;          // input ports of a row, which precede its sinks
+  int steps;
+};
+
+constexpr uint32_t STUCK = 2;
+
+// Waits until all blocks of the grid have been here `times` times in this launch. False if some do not come. All threads of the block call it.
+DEVICE bool wait_for_grid(const PersistentArguments& of, uint32_t times) {
+  SHARED(uint32_t, is_stuck, [1]);
+  // What all threads of the block have written precedes the release; what others have written follows the acquire.
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const uint32_t all = of.arrived_before + gridDim.x * gridDim.y * times;
+    red_release_gpu_add(of.arrived, 1u);
+    uint32_t tries = 0;
+    while ((int)(ld_acquire_gpu(of.arrived) - all) < 0 && tries < of.tries_max) tries++;
+    is_stuck[0] = tries == of.tries_max;
+    if (tries == of.tries_max) atomicMax(of.failed, STUCK);
+  }
+  __syncthreads();
+  return is_stuck[0] == 0;
+}
+
+DEVICE constexpr int power_of_two_from(int value) { return value <= 1 ? 1 : 2 * power_of_two_from((value + 1) / 2); }
+
+// The weights of h of some gates of a block's units, in the registers of its threads.
+template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int LANES> struct Resident {
+  static constexpr int GATE_ROWS = GATES * WIDTH;
+  static constexpr int PART = GATE_ROWS / GROUPS_OF_BLOCK;
+  static constexpr int ELEMENTS = (HIDDEN + LANES - 1) / LANES;
+  static constexpr int VALUES = power_of_two_from(PART * HEIGHT);
+  static_assert(GATE_ROWS % GROUPS_OF_BLOCK == 0, "groups have equal parts");
+  static_assert(32 % LANES == 0 && GROUPS_OF_BLOCK * LANES % 32 == 0, "groups fill warps");
+
+  float weights[PART][ELEMENTS];
+
+  // The unit of the block and the gate that are the `part`th of a group.
+  static DEVICE_IN_STRUCT int gate_row(int part) { return threadIdx.x / LANES * PART + part; }
+
+  // Loads the weights of `stored` gates side by side, from the gate `from` on.
+  DEVICE_IN_STRUCT void load(const float* r, int first_unit, int stored = GATES, int from = 0) {
+    const int lane = threadIdx.x % LANES;
+#pragma unroll
+    for (int part = 0; part < PART; part++) {
+      const int unit = first_unit + gate_row(part) / GATES, gate = gate_row(part) % GATES;
+#pragma unroll
+      for (int at = 0; at < ELEMENTS; at++) {
+        const int k = at * LANES + lane;
+        weights[part][at] = k < HIDDEN && unit < HIDDEN ? r[((long long)k * HIDDEN + unit) * stored + from + gate] : 0.f;
+      }
+    }
+  }
+
+  // Multiplies a tile of h, and writes the sums of each gate row. All threads of the block call it.
+  DEVICE_IN_STRUCT void multiply(const float (&tile)[HEIGHT][HIDDEN], float (&totals)[HEIGHT][GATE_ROWS]) const {
+    const int lane = threadIdx.x % LANES;
+    float sums[VALUES];
+#pragma unroll
+    for (int at = 0; at < VALUES; at++) sums[at] = 0.f;
+#pragma unroll
+    for (int at = 0; at < ELEMENTS; at++) {
+      const int k = at * LANES + lane;
+      // Weights past the last element are zeros, and not added: the sum of some zeros may have another sign.
+      if (HIDDEN % LANES != 0 && k >= HIDDEN) continue;
+#pragma unroll
+      for (int row = 0; row < HEIGHT; row++)
+#pragma unroll
+        for (int part = 0; part < PART; part++)
+          sums[row * PART + part] = fmaf(tile[row][k], weights[part][at], sums[row * PART + part]);
+    }
+    const int first = add_lanes(sums, lane);
+    constexpr int LEFT = VALUES < LANES ? 1 : VALUES / LANES;
+    // Where there are more lanes than sums, several have the same one.
+    if (VALUES < LANES && lane % (LANES / VALUES) != 0) return;
+#pragma unroll
+    for (int at = 0; at < LEFT; at++) {
+      const int row = (first + at) / PART, part = (first + at) % PART;
+      if (row < HEIGHT) totals[row][gate_row(part)] = sums[at];
+    }
+  }
+
+  // Adds the sums of all lanes of a group. A lane has some of the totals then, from the one on whose number is returned.
+  static DEVICE_IN_STRUCT int add_lanes(float (&sums)[VALUES], int lane) {
+    int first = 0;
+#pragma unroll
+    for (int apart = LANES / 2, count = VALUES; apart > 0; apart /= 2, count = count > 1 ? count / 2 : 1) {
+      const bool is_upper = (lane & apart) != 0;
+      if (count > 1) {
+        const int half = count / 2;
+#pragma unroll
+        for (int at = 0; at < half; at++) {
+          const float given = is_upper ? sums[at] : sums[at + half], kept = is_upper ? sums[at + half] : sums[at];
+          sums[at] = kept + __shfl_xor_sync(0xffffffffu, given, apart);
+        }
+        first += is_upper ? half : 0;
+      } else {
+        sums[0] += __shfl_xor_sync(0xffffffffu, sums[0], apart);
+      }
+    }
+    return first;
+  }
+};
+
+// Fills a tile with an operand of rows, zeros where there is none. All threads of the block call it, and may read the tile after it.
+template <int HEIGHT, int HIDDEN>
+DEVICE void fill_tile(float (&tile)[HEIGHT][HIDDEN], const float* (&of_rows)[HEIGHT], const Batch& batch, const Operand& of, int first) {
+  __syncthreads();
+  if (threadIdx.x < HEIGHT) {
+    const int row = first + threadIdx.x;
+    of_rows[threadIdx.x] = row < batch.count ? (const float*)locate(batch, of, row) : nullptr;
+  }
+  __syncthreads();
+  for (int at = threadIdx.x; at < HEIGHT * HIDDEN; at += blockDim.x) {
+    const float* from = of_rows[at / HIDDEN];
+    tile[at / HIDDEN][at % HIDDEN] = from ? from[at % HIDDEN] : 0.f;
+  }
+  __syncthreads();
+}
+
+// Writes a unit of the states of a row to the row's sinks, if it is not padding.
+DEVICE void write_to_sinks(const PersistentArguments& of, const Batch& batch, int row, int unit, float h, float c) {
+  const Row* own = batch.rows + row;
+  const uint32_t node = node_of(batch, row);
+  if (!is_running(batch, row)) return;
+  for (uint32_t at = 0; at < own->sinks; at++) {
+    const Port* port = batch.ports + own->ports + of.inputs + at;
+    const bool is_last = port->sink & 1;
+    if (is_last && node + 1 != own->length) continue;
+    ((float*)row_of_node(*port, is_last ? 0 : node))[unit] = port->sink / 2 == 0 ? h : c;
+  }
+}
+
+// The batch at a step.
+DEVICE Batch batch_at(const PersistentArguments& of, int step) {
+  Batch batch = of.batch;
+  batch.time += step;
+  return batch;
+}
+
+// The steps of an LSTM, of a GRU whose reset gate comes after the product, or of an RNN: one barrier a step.
+template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int LANES> DEVICE void run_steps(const PersistentArguments& of) {
+  typedef Resident<Cell::GATES, HIDDEN, WIDTH, HEIGHT, GROUPS_OF_BLOCK, LANES> Weights;
+  SHARED(float, tile, [HEIGHT][HIDDEN]);
+  SHARED(float, totals, [HEIGHT][Weights::GATE_ROWS]);
+  SHARED(const float*, of_rows, [HEIGHT]);
+  const int first_unit = blockIdx.x * WIDTH;
+  Weights weights;
+  weights.load(of.r, first_unit);
+  for (int step = 0; step < of.steps; step++) {
+    const Batch batch = batch_at(of, step);
+    for (int first = blockIdx.y * HEIGHT; first < batch.count; first += gridDim.y * HEIGHT) {
+      fill_tile(tile, of_rows, batch, of.h, first);
+      weights.multiply(tile, totals);
+      __syncthreads();
+      for (int at = threadIdx.x; at < HEIGHT * WIDTH; at += blockDim.x) {
+        const int row = first + at / WIDTH, unit = first_unit + at % WIDTH;
+        if (row >= batch.count || unit >= HIDDEN) continue;
+        const float* projected = of.projected + (((long long)step * batch.count + row) * HIDDEN + unit) * Cell::GATES;
+        const float* of_h = totals[at / WIDTH] + at % WIDTH * Cell::GATES;
+        float sums[Cell::SUMS];
+        for (int gate = 0; gate < Cell::GATES; gate++) sums[gate] = projected[gate];
+        if (Cell::LAST_OF_H >= Cell::GATES) sums[Cell::LAST_OF_H] = of.b[unit * Cell::SUMS + Cell::LAST_OF_H];
+        for (int gate = 0; gate < Cell::GATES; gate++) sums[gate == Cell::GATES - 1 ? Cell::LAST_OF_H : gate] += of_h[gate];
+        float c = Cell::HAS_C ? unit_of(batch, of.c, row, unit) : 0.f;
+        const float h = Cell::next(sums, tile[at / WIDTH][unit], c, of.peepholes, unit);
+        ((float*)locate(batch, of.next_h, row))[unit] = h;
+        if (Cell::HAS_C) ((float*)locate(batch, of.next_c, row))[unit] = c;
+        write_to_sinks(of, batch, row, unit, h, c);
+      }
+    }
+    if (step + 1 < of.steps && !wait_for_grid(of, step + 1)) return;
+  }
+}
+
+// The steps of a GRU whose reset gate comes before the product: two barriers a step, the first between z and r, and the state.
+template <int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int LANES> DEVICE void run_gru_reset_before(const PersistentArguments& of) {
+  typedef Resident<2, HIDDEN, WIDTH, HEIGHT, GROUPS_OF_BLOCK, LANES> OfGates;
+  typedef Resident<1, HIDDEN, WIDTH, HEIGHT, GROUPS_OF_BLOCK, LANES> OfState;
+  SHARED(float, tile, [HEIGHT][HIDDEN]);
+  SHARED(float, totals, [HEIGHT][OfGates::GATE_ROWS]);
+  SHARED(float, totals_of_state, [HEIGHT][OfState::GATE_ROWS]);
+  SHARED(const float*, of_rows, [HEIGHT]);
+  const int first_unit = blockIdx.x * WIDTH;
+  OfGates gates;
+  OfState state;
+  gates.load(of.r, first_unit);
+  state.load(of.r_of_state, first_unit);
+  const uint32_t row_bytes = 2 * HIDDEN * sizeof(float);
+  const Operand z = {(char*)of.between, DENSE, row_bytes}, reset = {(char*)(of.between + HIDDEN), DENSE, row_bytes};
+  for (int step = 0; step < of.steps; step++) {
+    const Batch batch = batch_at(of, step);
+    for (int first = blockIdx.y * HEIGHT; first < batch.count; first += gridDim.y * HEIGHT) {
+      fill_tile(tile, of_rows, batch, of.h, first);
+      gates.multiply(tile, totals);
+      __syncthreads();
+      for (int at = threadIdx.x; at < HEIGHT * WIDTH; at += blockDim.x) {
+        const int row = first + at / WIDTH, unit = first_unit + at % WIDTH;
+        if (row >= batch.count || unit >= HIDDEN) continue;
+        const float* projected = of.projected + (((long long)step * batch.count + row) * HIDDEN + unit) * 2;
+        const float* of_h = totals[at / WIDTH] + at % WIDTH * 2;
+        ((float*)locate(batch, z, row))[unit] = sigmoid(projected[0] + of_h[0]);
+        ((float*)locate(batch, reset, row))[unit] = sigmoid(projected[1] + of_h[1]) * tile[at / WIDTH][unit];
+      }
+    }
+    if (!wait_for_grid(of, 2 * step + 1)) return;
+    for (int first = blockIdx.y * HEIGHT; first < batch.count; first += gridDim.y * HEIGHT) {
+      fill_tile(tile, of_rows, batch, reset, first);
+      state.multiply(tile, totals_of_state);
+      __syncthreads();
+      for (int at = threadIdx.x; at < HEIGHT * WIDTH; at += blockDim.x) {
+        const int row = first + at / WIDTH, unit = first_unit + at % WIDTH;
+        if (row >= batch.count || unit >= HIDDEN) continue;
+        const float projected = of.projected_of_state[((long long)step * batch.count + row) * HIDDEN + unit];
+        const float n = tanhf(projected + totals_of_state[at / WIDTH][at % WIDTH]);
+        const float h = fmaf(unit_of(batch, z, row, unit), unit_of(batch, of.h, row, unit) - n, n);
+        ((float*)locate(batch, of.next_h, row))[unit] = h;
+        write_to_sinks(of, batch, row, unit, h, 0.f);
+      }
+    }
+    if (step + 1 < of.steps && !wait_for_grid(of, 2 * step + 2)) return;
+  }
+}
+
+// The same GRU with one barrier a step (GRNN, section 5.1). A block multiplies its own units of h with the weights of r of all units, as soon as it has
+// them; after the barrier each block adds these sums of all blocks, and has r whole. The order of the sums of r follows from WIDTH.
+template <int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int LANES> DEVICE void run_gru_reset_before_once(const PersistentArguments& of) {
+  typedef Resident<1, HIDDEN, WIDTH, HEIGHT, GROUPS_OF_BLOCK, LANES> OfUnits;
+  constexpr int THREADS_OF_BLOCK = GROUPS_OF_BLOCK * LANES, OUTPUTS = (HIDDEN + THREADS_OF_BLOCK - 1) / THREADS_OF_BLOCK;
+  SHARED(float, tile, [HEIGHT][HIDDEN]);
+  SHARED(float, reset, [HEIGHT][HIDDEN]);
+  SHARED(float, own, [HEIGHT][WIDTH]);
+  SHARED(float, totals_of_z, [HEIGHT][OfUnits::GATE_ROWS]);
+  SHARED(float, totals_of_state, [HEIGHT][OfUnits::GATE_ROWS]);
+  SHARED(const float*, of_rows, [HEIGHT]);
+  const int first_unit = blockIdx.x * WIDTH;
+  const long long part = (long long)of.batch.count * gridDim.x * HIDDEN;
+  OfUnits z, state;
+  z.load(of.r, first_unit, 2, 0);
+  state.load(of.r_of_state, first_unit);
+  // Of r: the block's units of h, for each output of a thread.
+  float weights[OUTPUTS][WIDTH];
+#pragma unroll
+  for (int at = 0; at < OUTPUTS; at++)
+#pragma unroll
+    for (int k = 0; k < WIDTH; k++) {
+      const int output = at * THREADS_OF_BLOCK + threadIdx.x;
+      const bool is_there = output < HIDDEN && first_unit + k < HIDDEN;
+      weights[at][k] = is_there ? of.r[((long long)(first_unit + k) * HIDDEN + output) * 2 + 1] : 0.f;
+    }
+  // Before step 0, and after each step but the last: the block's sums of r for the next step, and the barrier.
+  for (int step = -1; step < of.steps; step++) {
+    const Batch batch = batch_at(of, step < 0 ? 0 : step);
+    const float* sums_of_r = of.between + (step & 1) * part;
+    float* next_sums_of_r = of.between + ((step + 1) & 1) * part;
+    for (int first = blockIdx.y * HEIGHT; first < batch.count; first += gridDim.y * HEIGHT) {
+      fill_tile(tile, of_rows, batch, of.h, first);
+      if (step >= 0) {
+        for (int at = threadIdx.x; at < HEIGHT * HIDDEN; at += blockDim.x) {
+          const int row = first + at / HIDDEN, unit = at % HIDDEN;
+          float sum = row < batch.count ? of.projected[(((long long)step * batch.count + row) * HIDDEN + unit) * 2 + 1] : 0.f;
+          for (int block = 0; block < gridDim.x && row < batch.count; block++) sum += sums_of_r[((long long)row * gridDim.x + block) * HIDDEN + unit];
+          reset[at / HIDDEN][unit] = sigmoid(sum) * tile[at / HIDDEN][unit];
+        }
+        z.multiply(tile, totals_of_z);
+        __syncthreads();
+        state.multiply(reset, totals_of_state);
+        __syncthreads();
+      }
+      for (int at = threadIdx.x; at < HEIGHT * WIDTH; at += blockDim.x) {
+        const int row = first + at / WIDTH, unit = first_unit + at % WIDTH;
+        const bool is_there = row < batch.count && unit < HIDDEN;
+        float h = is_there ? tile[at / WIDTH][unit] : 0.f;
+        if (is_there && step >= 0) {
+          const long long place = ((long long)step * batch.count + row) * HIDDEN + unit;
+          const float n = tanhf(of.projected_of_state[place] + totals_of_state[at / WIDTH][at % WIDTH]);
+          h = fmaf(sigmoid(of.projected[place * 2] + totals_of_z[at / WIDTH][at % WIDTH]), h - n, n);
+          ((float*)locate(batch, of.next_h, row))[unit] = h;
+          write_to_sinks(of, batch, row, unit, h, 0.f);
+        }
+        own[at / WIDTH][at % WIDTH] = h;
+      }
+      if (step + 1 == of.steps) continue;
+      __syncthreads();
+      for (int at = 0; at < OUTPUTS; at++) {
+        const int output = at * THREADS_OF_BLOCK + threadIdx.x;
+        for (int row = 0; row < HEIGHT && output < HIDDEN && first + row < batch.count; row++) {
+          float sum = 0.f;
+#pragma unroll
+          for (int k = 0; k < WIDTH; k++) sum = fmaf(own[row][k], weights[at][k], sum);
+          next_sums_of_r[((long long)(first + row) * gridDim.x + blockIdx.x) * HIDDEN + output] = sum;
+        }
+      }
+    }
+    if (step + 1 < of.steps && !wait_for_grid(of, step + 2)) return;
+  }
+}
+
+// A kernel of a cell, whose blocks have so many threads.
+#define PERSISTENT(NAME, THREADS_OF_BLOCK, ...)                                                                             \
+  extern "C" __global__ void __launch_bounds__(THREADS_OF_BLOCK, 1) NAME(PersistentArguments of) { __VA_ARGS__(of); } \
+  KERNEL(NAME)

@@ -1,0 +1,232 @@
+//! Recurrent cells whose weights stay in registers: `kernels/persistent.cuh`. A kernel is compiled for one cell size and one mapping.
+
+use std::fmt::Write as _;
+
+use batchmaker_graph::{RecurrentKind, RnnActivation};
+use bytemuck::{Pod, Zeroable};
+
+use super::batch::{Batch, Operand};
+use crate::mapping::{CostModel, Limits, Mapping, Problem};
+
+/// What a kernel writes whose blocks have waited in vain for one another.
+pub const STUCK: u32 = 2;
+
+/// The argument of the kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct PersistentArguments {
+    /// The rows, at the first step.
+    pub batch: Batch,
+    /// h before a step, in the slots.
+    pub h: Operand,
+    /// The cell state before a step, in the slots, of an LSTM.
+    pub c: Operand,
+    /// h after a step, in the slots.
+    pub next_h: Operand,
+    /// The cell state after a step, in the slots.
+    pub next_c: Operand,
+    /// The address of the sums of products of x, `[steps, rows, hidden_size, gates]`.
+    pub projected: u64,
+    /// The address of [`PackedLaunch::r`](super::recurrent::PackedLaunch::r), f32.
+    pub r: u64,
+    /// That of the second launch, of a GRU whose reset gate comes before the product; else 0.
+    pub r_of_state: u64,
+    /// The address of [`PackedLaunch::b`](super::recurrent::PackedLaunch::b).
+    pub b: u64,
+    /// The address of the weights of peepholes, or 0.
+    pub peepholes: u64,
+    /// The address of what blocks of the same GRU leave to one another, [`PersistentKernel::between_bytes`]; else 0.
+    pub between: u64,
+    /// The address of the sums of products of x of its second launch, `[steps, rows, hidden_size]`; else 0.
+    pub projected_of_state: u64,
+    /// The address of a word that counts blocks that come to a barrier, of all launches; it wraps around.
+    pub arrived: u64,
+    /// The address of a word that becomes [`STUCK`] if a block has waited for too long.
+    pub failed: u64,
+    /// The count when the launch begins.
+    pub arrived_before: u32,
+    /// How often a block looks whether the others have come.
+    pub tries_max: u32,
+    /// Input ports of a row, which precede its sinks.
+    pub inputs: u32,
+    /// The number of steps.
+    pub steps: i32,
+}
+
+/// A kernel: a cell, its size and a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PersistentKernel {
+    cell: PersistentCell,
+    hidden: usize,
+    mapping: Mapping,
+}
+
+/// The cells that have such kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PersistentCell {
+    Lstm,
+    GruResetAfter,
+    GruResetBefore,
+    /// With one barrier a step.
+    GruResetBeforeOnce,
+    RnnTanh,
+    RnnRelu,
+}
+
+impl PersistentKernel {
+    /// The kernel of a cell of f32; none for LSTMs of bytes.
+    pub fn new(kind: &RecurrentKind, hidden: usize, mapping: Mapping) -> Option<Self> {
+        let cell = match kind {
+            RecurrentKind::Lstm { bytes: None, .. } => PersistentCell::Lstm,
+            RecurrentKind::Lstm { bytes: Some(_), .. } => return None,
+            RecurrentKind::Gru { linear_before_reset: true } => PersistentCell::GruResetAfter,
+            RecurrentKind::Gru { linear_before_reset: false } => PersistentCell::GruResetBefore,
+            RecurrentKind::Rnn { activation: RnnActivation::Tanh } => PersistentCell::RnnTanh,
+            RecurrentKind::Rnn { activation: RnnActivation::Relu } => PersistentCell::RnnRelu,
+        };
+        Some(Self { cell, hidden, mapping })
+    }
+
+    /// Of a GRU whose reset gate comes before the product, the kernel that has one barrier a step, not two. It adds sums of all blocks, so that it pays
+    /// where there are few. None of another cell.
+    pub fn with_one_barrier(self) -> Option<Self> {
+        let is_of_it = self.cell == PersistentCell::GruResetBefore;
+        is_of_it.then_some(Self { cell: PersistentCell::GruResetBeforeOnce, ..self })
+    }
+
+    /// The gates whose weights its threads hold; a mapping divides those of each product equally.
+    pub fn gates(&self) -> &'static [usize] {
+        match self.cell {
+            PersistentCell::Lstm => &[4],
+            PersistentCell::GruResetAfter => &[3],
+            // z and r, then the state.
+            PersistentCell::GruResetBefore => &[2, 1],
+            PersistentCell::GruResetBeforeOnce
+            | PersistentCell::RnnTanh
+            | PersistentCell::RnnRelu => &[1],
+        }
+    }
+
+    /// Bytes of [`PersistentArguments::between`].
+    pub fn between_bytes(&self, rows: usize) -> usize {
+        match self.cell {
+            PersistentCell::GruResetBefore => 4 * rows * 2 * self.hidden,
+            PersistentCell::GruResetBeforeOnce => {
+                4 * 2 * rows * self.hidden.div_ceil(self.mapping.tile_width) * self.hidden
+            }
+            _ => 0,
+        }
+    }
+
+    /// Barriers in so many steps, each of which every block comes to once.
+    pub fn barriers(&self, steps: u32) -> u32 {
+        match self.cell {
+            PersistentCell::GruResetBefore => (2 * steps).saturating_sub(1),
+            PersistentCell::GruResetBeforeOnce => steps,
+            _ => steps.saturating_sub(1),
+        }
+    }
+
+    /// Blocks along units and rows, of which at most `resident` run at a time: along rows a block may have several tiles.
+    pub fn grid(&self, rows: usize, resident: usize) -> [u32; 3] {
+        let columns = self.hidden.div_ceil(self.mapping.tile_width);
+        let tiles = rows.div_ceil(self.mapping.tile_height);
+        [columns as u32, tiles.min((resident / columns).max(1)) as u32, 1]
+    }
+
+    /// Threads of a block.
+    pub fn block(&self) -> [u32; 3] {
+        [self.mapping.threads() as u32, 1, 1]
+    }
+
+    /// Kernels of the sizes of GRNN's Table 1, in the mappings that its cost model ranks first on a GPU of 132 multiprocessors: those whose registers
+    /// are kept in a table.
+    pub fn of_table_1() -> Vec<Self> {
+        let multiprocessors = 132;
+        let model = CostModel { multiprocessors: multiprocessors as f64, ..CostModel::TITAN_V };
+        let kinds = [
+            (RecurrentKind::Lstm { p: None, bytes: None }, 4),
+            (RecurrentKind::Gru { linear_before_reset: true }, 3),
+        ];
+        let mut kernels = Vec::new();
+        for (kind, gates) in kinds {
+            for (hidden, rows) in
+                [64, 256, 1024].into_iter().flat_map(|of| [1, 10, 20].map(|rows| (of, rows)))
+            {
+                let of = Problem { hidden, gates, rows };
+                let ranked = model.rank(of, Mapping::all(of, Limits::of(multiprocessors)));
+                kernels.extend(ranked.first().and_then(|best| Self::new(&kind, hidden, best.0)));
+            }
+        }
+        kernels
+    }
+
+    /// The kernel's name.
+    pub fn name(&self) -> String {
+        let Mapping { tile_width, tile_height, groups, lanes } = self.mapping;
+        let cell = match self.cell {
+            PersistentCell::Lstm => "lstm",
+            PersistentCell::GruResetAfter => "gru_reset_after",
+            PersistentCell::GruResetBefore => "gru_reset_before",
+            PersistentCell::GruResetBeforeOnce => "gru_reset_before_once",
+            PersistentCell::RnnTanh => "rnn_tanh",
+            PersistentCell::RnnRelu => "rnn_relu",
+        };
+        format!("persistent_{cell}_{}_{tile_width}x{tile_height}_{groups}x{lanes}", self.hidden)
+    }
+
+    /// The source of some kernels.
+    pub fn source(kernels: &[Self]) -> String {
+        let mut source = "#include \"persistent.cuh\"\n".to_owned();
+        for kernel in kernels {
+            let Mapping { tile_width, tile_height, groups, lanes } = kernel.mapping;
+            let run = match kernel.cell {
+                PersistentCell::Lstm => "run_steps<Lstm, ",
+                PersistentCell::GruResetAfter => "run_steps<GruResetAfter, ",
+                PersistentCell::GruResetBefore => "run_gru_reset_before<",
+                PersistentCell::GruResetBeforeOnce => "run_gru_reset_before_once<",
+                PersistentCell::RnnTanh => "run_steps<RnnTanh, ",
+                PersistentCell::RnnRelu => "run_steps<RnnRelu, ",
+            };
+            let (name, threads, hidden) = (kernel.name(), kernel.mapping.threads(), kernel.hidden);
+            writeln!(
+                source,
+                "PERSISTENT({name}, {threads}, {run}{hidden}, {tile_width}, {tile_height}, {groups}, {lanes}>)"
+            )
+            .expect("memory takes text");
+        }
+        source
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_of_table_1_are_those_of_the_file() {
+        let source = PersistentKernel::source(&PersistentKernel::of_table_1());
+        assert_eq!(
+            include_str!("../../table_1.cu"),
+            source,
+            "`cargo run -p batchmaker-cuda --example table_1` prints it"
+        );
+    }
+
+    #[test]
+    fn a_kernel_is_of_its_cell_and_mapping() {
+        let mapping = Mapping { tile_width: 32, tile_height: 2, groups: 16, lanes: 8 };
+        let kind = RecurrentKind::Gru { linear_before_reset: false };
+        let kernel = PersistentKernel::new(&kind, 80, mapping).unwrap();
+        assert_eq!(kernel.name(), "persistent_gru_reset_before_80_32x2_16x8");
+        assert_eq!((kernel.gates(), kernel.block()), (&[2, 1][..], [128, 1, 1]));
+        assert_eq!([1, 2, 5].map(|steps| kernel.barriers(steps)), [1, 3, 9]);
+        assert_eq!(
+            [kernel.grid(9, 100), kernel.grid(9, 7), kernel.grid(9, 1)],
+            [[3, 5, 1], [3, 2, 1], [3, 1, 1]]
+        );
+        let source = PersistentKernel::source(&[kernel]);
+        let line = "PERSISTENT(persistent_gru_reset_before_80_32x2_16x8, 128, run_gru_reset_before<80, 32, 2, 16, 8>)";
+        assert_eq!(source.lines().nth(1), Some(line));
+    }
+}

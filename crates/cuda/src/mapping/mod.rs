@@ -1,0 +1,165 @@
+//! How the threads of a persistent kernel are mapped to a recurrent cell, and what a mapping costs (GRNN, sections 5 to 7).
+//!
+//! | file | idea |
+//! |---|---|
+//! | `mod.rs` | a mapping, and those that a GPU can run |
+//! | `cost.rs` | the cost model, which ranks them |
+
+mod cost;
+
+pub use cost::{Cost, CostModel};
+
+/// What a mapping is of: a recurrent cell and a number of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Elements of h.
+    pub hidden: usize,
+    /// Matrices of h that are multiplied together: 4 of an LSTM.
+    pub gates: usize,
+    /// Rows of a batch.
+    pub rows: usize,
+}
+
+/// A mapping of threads: the tunable parameters of GRNN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mapping {
+    /// Units of h that a block computes.
+    pub tile_width: usize,
+    /// Rows that a block computes at a time.
+    pub tile_height: usize,
+    /// Work groups of a block: each has an equal part of the gate rows of the block's units.
+    pub groups: usize,
+    /// Threads of a work group, which divide the elements of h among them.
+    pub lanes: usize,
+}
+
+/// What of a GPU bounds a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Blocks that run at a time, one a multiprocessor.
+    pub multiprocessors: usize,
+    /// Threads of a block.
+    pub threads: usize,
+    /// Registers of a multiprocessor.
+    pub registers: usize,
+    /// Bytes of shared memory of a block.
+    pub shared: usize,
+    /// Weights that a thread holds beside [`Limits::OTHER_REGISTERS`] other registers.
+    pub weights: usize,
+}
+
+impl Limits {
+    /// Registers of a thread beside its weights: sums, addresses and counters.
+    pub const OTHER_REGISTERS: usize = 32;
+
+    /// Those of NVIDIA's GPUs from Volta on with so many multiprocessors.
+    pub fn of(multiprocessors: usize) -> Self {
+        let (threads, registers, shared, weights) = (1024, 65_536, 48 << 10, 224);
+        Self { multiprocessors, threads, registers, shared, weights }
+    }
+}
+
+/// Threads of a warp.
+const WARP: usize = 32;
+
+impl Mapping {
+    /// Threads of a block.
+    pub fn threads(&self) -> usize {
+        self.groups * self.lanes
+    }
+
+    /// Gate rows of a work group, a gate of a unit each.
+    pub fn part(&self, gates: usize) -> usize {
+        gates * self.tile_width / self.groups
+    }
+
+    /// Weights that a thread holds in registers.
+    pub fn weights(&self, of: Problem) -> usize {
+        self.part(of.gates) * of.hidden.div_ceil(self.lanes)
+    }
+
+    /// Blocks along the units of h, and along rows so that each block has one tile.
+    pub fn tiles(&self, of: Problem) -> [usize; 2] {
+        [of.hidden.div_ceil(self.tile_width), of.rows.div_ceil(self.tile_height)]
+    }
+
+    /// Bytes of shared memory of a block: h of its rows, and a sum for each gate row and row.
+    pub fn shared_bytes(&self, of: Problem) -> usize {
+        4 * self.tile_height * (of.hidden + of.gates * self.tile_width)
+    }
+
+    /// Whether a GPU can run it with a tile a block (section 7.2): work groups have equal parts and fill warps, a lane has one of its group's sums at most,
+    /// the weights fit the registers and a tile the shared memory, and all blocks run at a time.
+    pub fn fits(&self, of: Problem, limits: Limits) -> bool {
+        let Self { tile_width, tile_height, groups, lanes } = *self;
+        let [columns, rows] = self.tiles(of);
+        let has_equal_parts = groups > 0 && (of.gates * tile_width).is_multiple_of(groups);
+        let fills_warps =
+            lanes.is_power_of_two() && lanes <= WARP && self.threads().is_multiple_of(WARP);
+        has_equal_parts
+            && fills_warps
+            && self.threads() <= limits.threads
+            && self.part(of.gates) * tile_height <= lanes
+            && self.weights(of) <= limits.weights
+            && (self.weights(of) + Limits::OTHER_REGISTERS) * self.threads() <= limits.registers
+            && self.shared_bytes(of) <= limits.shared
+            && columns * rows <= limits.multiprocessors
+    }
+
+    /// All mappings that fit, but for those whose tiles are wider than as many blocks need.
+    pub fn all(of: Problem, limits: Limits) -> Vec<Self> {
+        let Problem { hidden, gates, rows } = of;
+        let mut widths: Vec<usize> = (1..=hidden.min(limits.multiprocessors))
+            .map(|columns| hidden.div_ceil(columns))
+            .collect();
+        widths.dedup();
+        let mut all = Vec::new();
+        for lanes in (0..=WARP.ilog2()).map(|power| 1 << power) {
+            for &tile_width in &widths {
+                let gate_rows = gates * tile_width;
+                for groups in (1..=gate_rows.min(limits.threads / lanes)).rev() {
+                    let mapping = Self { tile_width, tile_height: 1, groups, lanes };
+                    // With fewer groups a thread has more.
+                    if mapping.weights(of) > limits.weights || mapping.part(gates) > lanes {
+                        break;
+                    }
+                    let heights = 1..=rows.min(lanes / mapping.part(gates).max(1));
+                    let with = heights.map(|tile_height| Self { tile_height, ..mapping });
+                    all.extend(with.filter(|mapping| mapping.fits(of, limits)));
+                }
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_that_do_not_fit_are_left_out() {
+        let of = Problem { hidden: 256, gates: 4, rows: 20 };
+        let limits = Limits::of(80);
+        let best = Mapping { tile_width: 32, tile_height: 2, groups: 32, lanes: 8 };
+        assert_eq!((best.threads(), best.part(4), best.weights(of)), (256, 4, 128));
+        assert_eq!(best.tiles(of), [8, 10]);
+        let fits = |mapping: Mapping| mapping.fits(of, limits);
+        assert!(fits(best));
+        let wrong = [
+            // Groups with unequal parts, a lane with two sums, half a warp, too many blocks, too many threads, too many registers.
+            Mapping { groups: 48, ..best },
+            Mapping { groups: 16, ..best },
+            Mapping { tile_width: 4, groups: 2, tile_height: 1, ..best },
+            Mapping { tile_height: 1, ..best },
+            Mapping { tile_width: 64, groups: 256, ..best },
+            Mapping { tile_width: 256, tile_height: 1, groups: 128, lanes: 8 },
+        ];
+        assert_eq!(wrong.map(fits), [false; 6]);
+        assert!(!best.fits(of, Limits { weights: 127, ..limits }));
+        assert!(!best.fits(of, Limits { shared: 3071, ..limits }));
+        assert_eq!(best.shared_bytes(of), 3072);
+        let all = Mapping::all(of, limits);
+        assert!(all.contains(&best) && all.iter().all(|&mapping| fits(mapping)));
+    }
+}

@@ -1,0 +1,319 @@
+//! Recurrent cells whose weights stay in registers, for some steps.
+
+use batchmaker_cuda::kernels::batch::{Port, Row};
+use batchmaker_cuda::kernels::persistent::{PersistentArguments, PersistentKernel};
+use batchmaker_cuda::mapping::{Limits, Mapping, Problem};
+use batchmaker_cuda_emulator::{KernelLibrary, Report};
+use batchmaker_device::reference;
+use batchmaker_graph::{Precision, RecurrentCell};
+
+use crate::chains::{Chains, Places, cell};
+use crate::harness::{
+    Found, Value, bits, bugs, difference, library, library_of, node_of, rows as all_rows, wide,
+};
+use crate::recurrent::kinds;
+
+const FILE: &str = "persistent.cu";
+
+/// What numbers that no kernel has written are.
+const UNWRITTEN: f32 = 12345.0;
+
+/// A cell, a mapping of it, and a batch.
+#[derive(Clone, Debug)]
+struct Case {
+    cell: RecurrentCell,
+    mapping: Mapping,
+    rows: usize,
+    steps: usize,
+    /// The most blocks that run at a time: there are as many.
+    blocks: usize,
+    /// Whether a GRU has one barrier a step where it could have two.
+    is_once: bool,
+}
+
+impl Case {
+    fn kernel(&self) -> PersistentKernel {
+        let kernel =
+            PersistentKernel::new(&self.cell.kind, self.cell.hidden_size, self.mapping).unwrap();
+        let once = kernel.with_one_barrier().filter(|_| self.is_once);
+        once.unwrap_or(kernel)
+    }
+
+    /// Cases of all kinds of cells, whose sizes and mappings follow from a seed: units 32 to 128, rows 1 to 8, blocks 2 to 8, steps 1 to 5.
+    fn draw(seed: usize) -> Self {
+        let below =
+            |of: usize, salt: usize| (seed * 7919 + salt * 104_729 + seed * seed * 31) % 1009 % of;
+        // Sizes that no number of lanes divides, too.
+        let hidden = 32 + [0, 1, 16, 31, 50, 96][below(6, 1)];
+        let (rows, blocks) = (1 + below(8, 2), 2 + below(7, 3));
+        let kinds = kinds(hidden);
+        let kind = kinds[seed % kinds.len()].clone();
+        let cell = cell(kind, 5, hidden);
+        let any = Mapping { tile_width: 1, tile_height: 1, groups: 1, lanes: 1 };
+        let gates = PersistentKernel::new(&cell.kind, hidden, any).unwrap().gates();
+        // The emulator has 4,096 threads at a time.
+        let limits = Limits { threads: (4096 / blocks).min(1024), ..Limits::of(blocks) };
+        let fits = |of: &Mapping| {
+            let fits_all = gates.iter().all(|&gates| {
+                // A block may have several tiles of rows.
+                let problem = Problem { hidden, gates, rows: of.tile_height };
+                of.fits(problem, limits)
+            });
+            fits_all && of.tile_height <= rows && hidden.div_ceil(of.tile_width) * 2 > blocks
+        };
+        let problem = Problem { hidden, gates: gates[0], rows };
+        let mappings: Vec<_> = Mapping::all(problem, Limits { multiprocessors: 1 << 20, ..limits })
+            .into_iter()
+            .filter(fits)
+            .collect();
+        let mapping = mappings[below(mappings.len(), 4)];
+        let is_once = seed / kinds.len() % 2 == 1;
+        Self { cell, mapping, rows, steps: 1 + below(5, 5), blocks, is_once }
+    }
+}
+
+/// A batch for a persistent kernel, with sinks.
+struct Batch<'a> {
+    chains: Chains<'a>,
+    /// Its rows, whose ports are an input, a sink of h and, of an LSTM, one of c after the last node.
+    rows: Vec<Row>,
+    ports: Vec<Port>,
+    sinks: Vec<[Value; 2]>,
+    arrived: u64,
+    failed: u64,
+    between: u64,
+}
+
+impl<'a> Batch<'a> {
+    fn new(case: &'a Case) -> Self {
+        let Case { cell, rows: count, .. } = case;
+        let count = *count;
+        let chains = Chains::new((cell, Precision::F32), Places::Slots, count);
+        let (gpu, hidden) = (&chains.gpu, cell.hidden_size);
+        let (mut rows, mut ports, mut sinks) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, row) in all_rows(count, 1).iter().enumerate() {
+            let length = row.length as usize;
+            let of_h = Value::upload(gpu, number, length, &vec![UNWRITTEN; length * hidden]);
+            let of_c = Value::upload(gpu, number, 1, &vec![UNWRITTEN; hidden]);
+            let kept = cell.kind.states() as u32;
+            rows.push(Row { ports: ports.len() as u32, sinks: kept, ..*row });
+            // The output 0 after every node, and the output 1 after the last one.
+            ports.extend([chains.ports[number], of_h.port(gpu, 0), of_c.port(gpu, 3)]);
+            sinks.push([of_h, of_c]);
+        }
+        let (arrived, failed) = (gpu.upload(&[7u32], "arrived"), gpu.upload(&[0u32], "failed"));
+        let between = gpu.room(case.kernel().between_bytes(count), "between the barriers");
+        Self { rows, ports, sinks, arrived, failed, between, chains }
+    }
+
+    /// Runs steps of some rows from some time on. Returns reports.
+    fn run(
+        &self,
+        [project, library]: [&KernelLibrary; 2],
+        case: &Case,
+        (rows, steps, after): (&[Row], usize, usize),
+        seed: u64,
+    ) -> Vec<Report> {
+        let Chains { gpu, weights, arguments: of, .. } = &self.chains;
+        // A batch has one time: rows that begin earlier are as far as they are after some steps.
+        let at = |row: &Row| Row {
+            first: row.first.wrapping_sub(after as u32),
+            half: row.half + after as u32,
+            ..*row
+        };
+        let own: Vec<Row> = rows.iter().map(at).collect();
+        let inputs: Vec<Row> = own.iter().map(|row| Row { ports: row.ports / 3, ..*row }).collect();
+        let (projected, mut reports) = self.chains.project(project, &inputs, steps, seed);
+        let kernel = case.kernel();
+        let batch = gpu.batch(&own, &self.ports, 0);
+        let second = |of: &[u64]| of.get(1).copied().unwrap_or(0);
+        let second_r = weights.get(1).map_or(0, |&[_, r, _]| r);
+        let arguments = PersistentArguments {
+            batch,
+            h: of.h,
+            c: of.c,
+            next_h: of.next_h,
+            next_c: of.next_c,
+            projected: projected[0],
+            r: weights[0][1],
+            r_of_state: second_r,
+            b: weights[0][2],
+            peepholes: of.peepholes,
+            between: self.between,
+            projected_of_state: second(&projected),
+            arrived: self.arrived,
+            failed: self.failed,
+            arrived_before: gpu.read::<u32>(self.arrived, 1)[0],
+            tries_max: 1 << 20,
+            inputs: 1,
+            steps: steps as i32,
+        };
+        let grid = kernel.grid(own.len(), case.blocks);
+        let before = arguments.arrived_before;
+        let name = kernel.name();
+        let shape = [grid, kernel.block()];
+        reports.extend(gpu.launch_some((library, &name), shape, case.blocks, &arguments, seed));
+        if reports.is_empty() {
+            let blocks = grid[0] * grid[1];
+            let arrivals = gpu.read::<u32>(self.arrived, 1)[0] - before;
+            assert_eq!(arrivals, blocks * kernel.barriers(steps as u32), "{name}");
+        }
+        reports
+    }
+
+    /// The states of a row after some steps: h, then c.
+    fn states(&self, row: usize, steps: usize) -> Vec<Vec<f32>> {
+        let of = &self.rows[row];
+        let half = (crate::harness::TIME as usize + of.half as usize + steps) % 2;
+        let number = of.slot as usize * 2 + half;
+        let len = self.chains.row_len();
+        let states = self.chains.gpu.read(self.chains.states_at + (4 * number * len) as u64, len);
+        states.chunks(self.chains.cell.hidden_size).map(<[f32]>::to_vec).collect()
+    }
+
+    /// The largest difference of states and sinks from the equations after some steps; infinite where a sink's row is another's.
+    fn error(&self, steps: usize) -> f64 {
+        let (cell, gpu) = (self.chains.cell, &self.chains.gpu);
+        let hidden = cell.hidden_size;
+        let mut most = 0.0f64;
+        for (number, row) in self.rows.iter().enumerate() {
+            let before = self.chains.before(number);
+            let mut states: Vec<_> = before.chunks(hidden).map(wide).collect();
+            let mut of_h = vec![vec![f64::from(UNWRITTEN); hidden]; row.length as usize];
+            let mut of_c = vec![f64::from(UNWRITTEN); hidden];
+            for step in 0..steps {
+                let x = wide(self.chains.x(number, step));
+                states = reference::step(Precision::F32, cell, &x, &states);
+                let node = node_of(row) + step;
+                if let Some(of_node) = of_h.get_mut(node) {
+                    of_node.clone_from(&states[0]);
+                }
+                if node + 1 == row.length as usize && states.len() > 1 {
+                    of_c.clone_from(&states[1]);
+                }
+            }
+            let found = self.states(number, steps);
+            most = most.max(difference(&found, &states));
+            let [h, c] = self.sinks[number].each_ref().map(|sink| sink.read::<f32>(gpu));
+            let h: Vec<_> = h.chunks(hidden).map(<[f32]>::to_vec).collect();
+            most = most.max(difference(&h, &of_h)).max(difference(&[c], &[of_c]));
+        }
+        most
+    }
+}
+
+/// The libraries of the products of x, and of the kernels of cases.
+fn libraries(name: &str, cases: &[Case], replaced: Option<[&str; 2]>) -> [KernelLibrary; 2] {
+    let mut kernels: Vec<_> = cases.iter().map(Case::kernel).collect();
+    let mut names = std::collections::BTreeSet::new();
+    kernels.retain(|kernel| names.insert(kernel.name()));
+    let source = PersistentKernel::source(&kernels);
+    let project = library(&format!("for-{name}"), "project_inputs.cu", None);
+    [project, library_of(name, FILE, Some(&source), replaced)]
+}
+
+/// Cases of all kinds.
+const CASES: usize = 36;
+
+#[test]
+fn steps_are_right_whatever_the_mapping() {
+    let cases: Vec<_> = (0..CASES).map(Case::draw).collect();
+    let [project, library] = libraries("right", &cases, None);
+    for (seed, case) in (0..).zip(&cases) {
+        let batch = Batch::new(case);
+        let of = format!("{}, {} rows, {} steps", case.kernel().name(), case.rows, case.steps);
+        let reports = batch.run([&project, &library], case, (&batch.rows, case.steps, 0), seed);
+        assert!(reports.is_empty(), "{of}: {}", reports[0]);
+        let error = batch.error(case.steps);
+        assert!(error <= 1e-5, "{of}: {error}");
+        assert_eq!(batch.chains.gpu.read::<u32>(batch.failed, 1), [0], "{of}");
+    }
+}
+
+/// Runs steps in some launches, of all rows or of one.
+fn run_parts<'a>(
+    libraries: [&KernelLibrary; 2],
+    case: &'a Case,
+    parts: &[usize],
+    alone: Option<usize>,
+) -> Batch<'a> {
+    let batch = Batch::new(case);
+    let rows = alone.map_or(&batch.rows[..], |row| &batch.rows[row..row + 1]);
+    let mut after = 0;
+    for &steps in parts {
+        let reports = batch.run(libraries, case, (rows, steps, after), after as u64);
+        assert!(reports.is_empty(), "{}", reports[0]);
+        after += steps;
+    }
+    batch
+}
+
+#[test]
+fn bits_follow_from_the_lanes_alone() {
+    for seed in [0, 2, 3, 4] {
+        let case = Case { steps: 4, ..Case::draw(seed) };
+        let hidden = case.cell.hidden_size;
+        // Another tile, with as many lanes.
+        let lanes = case.mapping.lanes;
+        let other = Mapping { tile_width: 32, tile_height: 1, groups: 32, lanes };
+        let other = Case { mapping: other, blocks: 2 * hidden.div_ceil(32), ..case.clone() };
+        if other.mapping.threads() * other.blocks > 4096 {
+            continue;
+        }
+        let [project, library] =
+            libraries(&format!("bits-{seed}"), &[case.clone(), other.clone()], None);
+        let libraries = [&project, &library];
+        let whole = run_parts(libraries, &case, &[4], None);
+        let in_parts = run_parts(libraries, &case, &[1, 3], None);
+        let others = run_parts(libraries, &other, &[2, 2], None);
+        for row in 0..case.rows {
+            let right = bits(&whole.states(row, 4));
+            assert_eq!(bits(&in_parts.states(row, 4)), right, "seed {seed}, in parts");
+            assert_eq!(bits(&others.states(row, 4)), right, "seed {seed}, another tile");
+            let alone = run_parts(libraries, &case, &[4], Some(row));
+            assert_eq!(bits(&alone.states(row, 4)), right, "seed {seed}, alone");
+        }
+    }
+}
+
+/// Whether a case shows a bug.
+fn is_found(name: &str, replaced: [&str; 2], found: Found) {
+    let cases: Vec<_> = (0..12).map(|seed| Case { steps: 3, ..Case::draw(seed) }).collect();
+    let [project, library] = libraries(name, &cases, Some(replaced));
+    let is_found = (0..).zip(&cases).any(|(seed, case)| {
+        let batch = Batch::new(case);
+        let reports = batch.run([&project, &library], case, (&batch.rows, case.steps, 0), seed);
+        found.is_by(&reports, || batch.error(case.steps) > 1e-5)
+    });
+    assert!(is_found, "{name} is not found");
+}
+
+bugs! {
+    super::is_found;
+    release_is_relaxed: "red_release_gpu_add(of.arrived, 1u);" => "atomicAdd(of.arrived, 1u);", Found::By(Fault::DataRace);
+    acquire_is_relaxed: "(int)(ld_acquire_gpu(of.arrived) - all) < 0" => "(int)(ld_relaxed_gpu(of.arrived) - all) < 0", Found::By(Fault::DataRace);
+    arrival_before_the_others: "  __syncthreads();\n  if (threadIdx.x == 0) {\n    const uint32_t all" => "  if (threadIdx.x == 0) {\n    const uint32_t all", Found::By(Fault::DataRace);
+    others_do_not_wait: "  }\n  __syncthreads();\n  return is_stuck[0] == 0;" => "  }\n  return is_stuck[0] == 0;", Found::ByAnything;
+    one_block_too_few: "of.arrived_before + gridDim.x * gridDim.y * times" => "of.arrived_before + gridDim.x * gridDim.y * times - 1", Found::By(Fault::DataRace);
+    stale_epoch: "gridDim.y * times;" => "gridDim.y;", Found::By(Fault::DataRace);
+    counter_from_zero: "of.arrived_before + gridDim.x" => "gridDim.x", Found::ByAnything;
+    no_barrier_after_a_step: "if (step + 1 < of.steps && !wait_for_grid(of, step + 1)) return;" => "", Found::By(Fault::DataRace);
+    no_barrier_between_gates_and_state: "if (!wait_for_grid(of, 2 * step + 1)) return;" => "", Found::By(Fault::DataRace);
+    one_half_of_states: "own->half + (of.place == NEXT_STATE)" => "own->half", Found::By(Fault::DataRace);
+    tile_filled_too_early: "const Operand& of, int first) {\n  __syncthreads();\n" => "const Operand& of, int first) {\n", Found::By(Fault::DataRace);
+    tile_read_too_early: "of_rows[at / HIDDEN];\n    tile[at / HIDDEN][at % HIDDEN] = from ? from[at % HIDDEN] : 0.f;\n  }\n  __syncthreads();" => "of_rows[at / HIDDEN];\n    tile[at / HIDDEN][at % HIDDEN] = from ? from[at % HIDDEN] : 0.f;\n  }", Found::By(Fault::DataRace);
+    totals_read_too_early: "      weights.multiply(tile, totals);\n      __syncthreads();" => "      weights.multiply(tile, totals);", Found::By(Fault::DataRace);
+    half_of_the_lanes: "for (int apart = LANES / 2, count" => "for (int apart = LANES / 4, count", Found::ByAnything;
+    halves_exchanged: "first += is_upper ? half : 0;" => "first += is_upper ? 0 : half;", Found::ByAnything;
+    units_of_another_block: "const int first_unit = blockIdx.x * WIDTH;\n  Weights weights;" => "const int first_unit = 0;\n  Weights weights;", Found::ByAnything;
+    units_beyond_the_cell: "k < HIDDEN && unit < HIDDEN ? r[" => "k < HIDDEN ? r[", Found::By(Fault::OutOfBounds);
+    elements_beyond_the_cell: "k < HIDDEN && unit < HIDDEN ? r[" => "unit < HIDDEN ? r[", Found::By(Fault::OutOfBounds);
+    products_of_the_first_step: "(long long)step * batch.count + row) * HIDDEN + unit) * Cell::GATES" => "(long long)row) * HIDDEN + unit) * Cell::GATES", Found::ByValues;
+    no_barrier_before_r: "if (step + 1 < of.steps && !wait_for_grid(of, step + 2)) return;" => "", Found::By(Fault::DataRace);
+    sums_of_r_in_one_place: "of.between + ((step + 1) & 1) * part" => "of.between + (step & 1) * part", Found::ByAnything;
+    sums_of_r_of_the_first_block: "block < gridDim.x && row < batch.count" => "block < 1 && row < batch.count", Found::ByValues;
+    own_units_read_too_early: "      if (step + 1 == of.steps) continue;\n      __syncthreads();" => "      if (step + 1 == of.steps) continue;", Found::By(Fault::DataRace);
+    sinks_of_padding: "  if (!is_running(batch, row)) return;\n  for (uint32_t at = 0; at < own->sinks" => "  for (uint32_t at = 0; at < own->sinks", Found::ByAnything;
+    last_row_of_every_node: "    if (is_last && node + 1 != own->length) continue;\n    ((float*)" => "    ((float*)", Found::ByValues;
+    rows_of_the_first_tile: "first += gridDim.y * HEIGHT) {\n      fill_tile(tile, of_rows, batch, of.h, first);\n      weights" => "first += batch.count) {\n      fill_tile(tile, of_rows, batch, of.h, first);\n      weights", Found::ByAnything;
+}
