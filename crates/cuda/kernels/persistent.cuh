@@ -134,11 +134,11 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int
 // Fills a tile with an operand of rows, zeros where there is none. All threads of the block call it, and may read the tile after it.
 template <int HEIGHT, int HIDDEN>
 DEVICE void fill_tile(float (&tile)[HEIGHT][HIDDEN], const float* (&of_rows)[HEIGHT], const Batch& batch, const Operand& of, int first) {
-  __syncthreads();
   if (threadIdx.x < HEIGHT) {
     const int row = first + threadIdx.x;
     of_rows[threadIdx.x] = row < batch.count ? (const float*)locate(batch, of, row) : nullptr;
   }
+  // Who read the tile before has done so, too.
   __syncthreads();
   for (int at = threadIdx.x; at < HEIGHT * HIDDEN; at += blockDim.x) {
     const float* from = of_rows[at / HIDDEN];

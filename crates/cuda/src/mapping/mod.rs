@@ -5,6 +5,8 @@
 //! | `mod.rs` | a mapping, and those that a GPU can run |
 //! | `cost.rs` | the cost model, which ranks them |
 
+use std::collections::BTreeSet;
+
 mod cost;
 
 pub use cost::{Cost, CostModel};
@@ -106,13 +108,14 @@ impl Mapping {
             && columns * rows <= limits.multiprocessors
     }
 
-    /// All mappings that fit, but for those whose tiles are wider than as many blocks need.
+    /// All mappings that fit, but for those whose tiles are wider than as many blocks need. Widths that few numbers divide have wider ones beside them.
     pub fn all(of: Problem, limits: Limits) -> Vec<Self> {
         let Problem { hidden, gates, rows } = of;
-        let mut widths: Vec<usize> = (1..=hidden.min(limits.multiprocessors))
+        let columns = 1..=hidden.min(limits.multiprocessors);
+        let widths: BTreeSet<usize> = columns
             .map(|columns| hidden.div_ceil(columns))
+            .flat_map(|width| [1, 4, 8].map(|of| width.next_multiple_of(of)))
             .collect();
-        widths.dedup();
         let mut all = Vec::new();
         for lanes in (0..=WARP.ilog2()).map(|power| 1 << power) {
             for &tile_width in &widths {
