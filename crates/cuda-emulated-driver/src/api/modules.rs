@@ -119,6 +119,9 @@ unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
         let of = current()?.0.functions.get(function.addr())?;
         let shared = of.entry.shared + dynamic_shared as u32;
         let blocks = occupancy::blocks(threads as u32, of.entry.registers, shared);
+        // The emulator has no more threads at a time than that.
+        let of_all = (THREADS_MAX as u32).checked_div(threads as u32).unwrap_or(0);
+        let blocks = blocks.min(of_all / settings().multiprocessors.max(1));
         // SAFETY: the caller's promise.
         unsafe { to.write(blocks as c_int) };
         Ok(())

@@ -96,18 +96,21 @@ fn one_gpu() {
 fn persistent_kernels() {
     let check = |emulated| {
         check_with(emulated, 1, Some(compile_for_cell), |name| name.starts_with("chains/"));
-        let functions = emulated.functions();
-        assert!(functions.contains("cuLaunchCooperativeKernel"), "{functions:?}");
+        let asked = emulated.asked();
+        for cell in ["lstm", "gru_reset_after", "gru_reset_before", "rnn_tanh"] {
+            let launch = format!("a launch of persistent_{cell}_");
+            assert!(asked.iter().any(|of| of.starts_with(&launch)), "{cell}: {asked:?}");
+        }
     };
     in_process("conformance::persistent_kernels", 1, check);
 }
 
 #[test]
 fn persistent_kernels_on_two_gpus() {
-    let is_chosen = |name: &str| name.starts_with("two workers/");
-    in_process("conformance::persistent_kernels_on_two_gpus", 1, |emulated| {
-        check_with(emulated, 2, Some(compile_for_cell), is_chosen);
-    });
+    let check = |emulated| {
+        check_with(emulated, 2, Some(compile_for_cell), |name| name.starts_with("two workers/"));
+    };
+    in_process("conformance::persistent_kernels_on_two_gpus", 1, check);
 }
 
 #[test]

@@ -73,11 +73,10 @@ impl Emulated {
         counts
     }
 
-    /// The functions of NVIDIA's driver that this process has called.
-    pub(crate) fn functions(&self) -> BTreeSet<String> {
+    /// What this process has asked the driver for: functions by their names, and operations in words.
+    pub(crate) fn asked(&self) -> BTreeSet<String> {
         let text = self.text("emulated_cuda_calls");
-        let counted = text.lines().filter_map(|line| line.split('\t').nth(1));
-        counted.filter(|of| of.starts_with("cu")).map(str::to_owned).collect()
+        text.lines().filter_map(|line| line.split('\t').nth(1)).map(str::to_owned).collect()
     }
 
     /// What a function of the driver writes.

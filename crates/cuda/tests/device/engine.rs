@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use batchmaker_cpu::{CpuConfig, CpuDevice};
-use batchmaker_cuda::{CudaConfig, CudaDevice};
+use batchmaker_cuda::{Compile, CudaConfig, CudaDevice};
 use batchmaker_device::Device;
 use batchmaker_engine::{
     Engine, EngineConfig, EngineError, NamedTensor, Pending, Request, SessionChunk, SessionKey,
@@ -13,7 +13,7 @@ use batchmaker_engine::{
 };
 use batchmaker_manager::Failure;
 
-use crate::emulated::{Emulated, config, in_process};
+use crate::emulated::{Emulated, compile_for_cell, config, in_process};
 use crate::models::{KINDS, Kind, load_all};
 use crate::playing::{Random, wait};
 
@@ -28,9 +28,9 @@ pub(crate) fn engine(device: impl Device + 'static, workers: usize) -> Engine {
 }
 
 /// A device whose memory is taken from the driver piece by piece, or, for odd seeds, in blocks.
-fn cuda(emulated: &Emulated, gpus: usize) -> CudaDevice {
+fn cuda(emulated: &Emulated, gpus: usize, persistent: Option<Compile>) -> CudaDevice {
     let block_bytes = if emulated.seed() % 2 == 1 { 1 << 18 } else { 0 };
-    CudaDevice::new(CudaConfig { block_bytes, ..config(gpus) }).unwrap()
+    CudaDevice::new(CudaConfig { block_bytes, persistent, ..config(gpus) }).unwrap()
 }
 
 /// A request.
@@ -61,9 +61,10 @@ struct Alone {
 }
 
 impl Alone {
-    fn new(emulated: &Emulated) -> Self {
+    fn new(emulated: &Emulated, persistent: Option<Compile>) -> Self {
         let cpu = CpuDevice::new(CpuConfig::default()).unwrap();
-        Self { engines: [engine(cuda(emulated, 1), 1), engine(cpu, 1)], replies: Mutex::default() }
+        let engines = [engine(cuda(emulated, 1, persistent), 1), engine(cpu, 1)];
+        Self { engines, replies: Mutex::default() }
     }
 
     /// The reply to a request that is alone on a GPU, which is close to that of the CPU.
@@ -150,13 +151,18 @@ fn talk(engine: &Engine, alone: &Alone, number: usize, chunks: &[usize], may_fai
 
 /// Requests and sessions on some GPUs, one of which may be lost on the way.
 fn play(emulated: &'static Emulated, gpus: usize, loses: bool) {
+    play_with(emulated, gpus, loses, None);
+}
+
+/// The same, with kernels that are made for a cell, if something compiles them.
+fn play_with(emulated: &'static Emulated, gpus: usize, loses: bool, persistent: Option<Compile>) {
     emulated.configure("devices", &gpus.to_string());
     emulated.configure("pause_us", "50");
-    let engine = engine(cuda(emulated, gpus), gpus);
+    let engine = engine(cuda(emulated, gpus, persistent), gpus);
     let random = &mut Random(emulated.seed() ^ 0x5bd1_e995);
     let asks: Vec<Ask> = (0..20).map(|_| Ask::draw(random)).collect();
     // On a GPU that is not lost: the first is.
-    let alone = Alone::new(emulated);
+    let alone = Alone::new(emulated, persistent);
     if loses {
         asks.iter().for_each(|&ask| _ = alone.reply(ask));
         (0..3).for_each(|salt| _ = alone.reply(Ask { kind: Kind::Stacked, length: 7, salt }));
@@ -207,13 +213,28 @@ fn play(emulated: &'static Emulated, gpus: usize, loses: bool) {
     assert_eq!(emulated.reports(), [""; 0]);
     // A driver that lacks one of them is refused.
     let known = BTreeSet::from(CudaDevice::DRIVER_FUNCTIONS.map(str::to_owned));
-    let unknown: Vec<_> = emulated.functions().difference(&known).cloned().collect();
+    let asked = emulated.asked();
+    let functions = asked.iter().filter(|of| of.starts_with("cu"));
+    let unknown: Vec<_> = functions.filter(|&of| !known.contains(of)).collect();
     assert_eq!(unknown, [""; 0]);
 }
 
 #[test]
 fn one_gpu() {
     in_process("engine::one_gpu", 2, |emulated| play(emulated, 1, false));
+}
+
+/// The same with recurrent cells whose weights stay in registers for all steps of a task.
+#[test]
+fn persistent_kernels() {
+    in_process("engine::persistent_kernels", 2, |emulated| {
+        play_with(emulated, 2, false, Some(compile_for_cell));
+        let asked = emulated.asked();
+        // A GRU of 160 units does not fit the registers of such a GPU, and runs step by step.
+        for launch in ["a launch of persistent_lstm_", "a launch of gru_reset_after_step_f32"] {
+            assert!(asked.iter().any(|of| of.starts_with(launch)), "{asked:?}");
+        }
+    });
 }
 
 #[test]
@@ -228,7 +249,7 @@ fn a_gpu_is_lost() {
 
 /// Requests while one allocation finds no memory: whichever it is, a request fails and says why, or has the reply of one that is alone.
 fn memory_runs_out(emulated: &'static Emulated) {
-    let alone = Alone::new(emulated);
+    let alone = Alone::new(emulated, None);
     let is_full = |error: &EngineError| matches!(error, EngineError::Failed(Failure::Task(reason)) if reason.contains("no memory left"));
     let kinds = KINDS.into_iter().filter(|&kind| kind != Kind::Decoded).cycle();
     let (mut right, mut failed) = (0, 0);
