@@ -15,4 +15,3 @@ PERSISTENT(persistent_gru_reset_after_256_20x1_12x8, 96, run_steps<GruResetAfter
 PERSISTENT(persistent_gru_reset_after_256_20x2_30x16, 480, run_steps<GruResetAfter, 256, 20, 2, 30, 16>)
 PERSISTENT(persistent_gru_reset_after_1024_8x1_4x32, 128, run_steps<GruResetAfter, 1024, 8, 1, 4, 32>)
 PERSISTENT(persistent_gru_reset_after_1024_16x5_16x16, 256, run_steps<GruResetAfter, 1024, 16, 5, 16, 16>)
-PERSISTENT(persistent_gru_reset_after_1024_16x10_16x32, 512, run_steps<GruResetAfter, 1024, 16, 10, 16, 32>)

@@ -67,10 +67,9 @@ fn choose(cell: &RecurrentCell, multiprocessors: usize) -> Option<PersistentKern
     let limits = Limits::of(multiprocessors);
     let model = CostModel { multiprocessors: multiprocessors as f64, ..CostModel::TITAN_V };
     ROWS.into_iter().find_map(|rows| {
-        let problem = |gates: usize| Problem { hidden, gates, rows };
-        let fits_all = |of: &Mapping| gates.iter().all(|&gates| of.fits(problem(gates), limits));
-        let first = problem(gates[0]);
-        let mappings = Mapping::all(first, limits).into_iter().filter(fits_all).collect();
-        new(model.rank(first, mappings).first()?.0)
+        let of = Problem { hidden, gates: gates[0], rows };
+        let ranked = model.rank(of, Mapping::all(of, limits));
+        let mut kernels = ranked.into_iter().filter_map(|(mapping, _)| new(mapping));
+        kernels.find(|kernel| kernel.fits(rows, limits))
     })
 }

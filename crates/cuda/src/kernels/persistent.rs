@@ -107,6 +107,32 @@ impl PersistentKernel {
         }
     }
 
+    /// Registers that a thread takes at least, about.
+    pub fn registers(&self) -> usize {
+        let Self { mapping, hidden, .. } = *self;
+        let problem = |&gates: &usize| Problem { hidden, gates, rows: mapping.tile_height };
+        let weights: usize = self.gates().iter().map(|gates| mapping.weights(problem(gates))).sum();
+        let sums = self.gates().iter().map(|&gates| mapping.sums(gates)).max().unwrap_or(0);
+        let more = match self.cell {
+            // The state's weights, and those of r for some units.
+            PersistentCell::GruResetBeforeOnce => {
+                weights + hidden.div_ceil(mapping.threads()) * mapping.tile_width
+            }
+            _ => 0,
+        };
+        weights + more + sums + Limits::OTHER_REGISTERS
+    }
+
+    /// Whether a GPU runs it with a tile a block for so many rows.
+    pub fn fits(&self, rows: usize, limits: Limits) -> bool {
+        let Self { mapping, hidden, .. } = *self;
+        let fits = |&gates: &usize| mapping.fits(Problem { hidden, gates, rows }, limits);
+        let registers = self.registers();
+        let has_registers = registers <= limits.thread_registers
+            && registers * mapping.threads() <= limits.registers;
+        has_registers && self.gates().iter().all(fits)
+    }
+
     /// Bytes of [`PersistentArguments::between`].
     pub fn between_bytes(&self, rows: usize) -> usize {
         match self.cell {
@@ -211,6 +237,25 @@ mod tests {
             source,
             "`cargo run -p batchmaker-cuda --example table_1` prints it"
         );
+    }
+
+    #[test]
+    fn registers_are_as_many_as_expected() {
+        let (table, limits) = (include_str!("../../registers.md"), Limits::of(1));
+        for kernel in PersistentKernel::of_table_1() {
+            let name = format!("`{}`", kernel.name());
+            let row = table.lines().find(|line| line.contains(&name)).expect("the table has it");
+            let there_are = limits.registers / kernel.mapping.threads();
+            let expected = (kernel.registers() + Limits::MORE_REGISTERS).min(there_are);
+            // `| kernel | registers; shared memory | ...`
+            let cells = row.split('|').skip(2).filter_map(|cell| cell.trim().split_once("; "));
+            for (registers, shared) in cells {
+                let [registers, shared] =
+                    [registers, shared].map(|of| of.parse::<usize>().unwrap());
+                assert!(registers <= expected, "{name}: {registers} registers, not {expected}");
+                assert!(shared <= limits.shared, "{name}: {shared} bytes");
+            }
+        }
     }
 
     #[test]

@@ -46,18 +46,21 @@ pub struct Limits {
     pub registers: usize,
     /// Bytes of shared memory of a block.
     pub shared: usize,
-    /// Weights that a thread holds beside [`Limits::OTHER_REGISTERS`] other registers.
-    pub weights: usize,
+    /// Registers of a thread.
+    pub thread_registers: usize,
 }
 
 impl Limits {
-    /// Registers of a thread beside its weights: sums, addresses and counters.
-    pub const OTHER_REGISTERS: usize = 32;
+    /// Registers of a thread beside its weights and sums, at least: addresses, factors and counters.
+    pub const OTHER_REGISTERS: usize = 30;
+
+    /// Registers that a compiler takes beyond these where there are some.
+    pub const MORE_REGISTERS: usize = 20;
 
     /// Those of NVIDIA's GPUs from Volta on with so many multiprocessors.
     pub fn of(multiprocessors: usize) -> Self {
-        let (threads, registers, shared, weights) = (1024, 65_536, 48 << 10, 224);
-        Self { multiprocessors, threads, registers, shared, weights }
+        let (threads, registers, thread_registers) = (1024, 65_536, 255);
+        Self { multiprocessors, threads, registers, shared: 48 << 10, thread_registers }
     }
 }
 
@@ -78,6 +81,16 @@ impl Mapping {
     /// Weights that a thread holds in registers.
     pub fn weights(&self, of: Problem) -> usize {
         self.part(of.gates) * of.hidden.div_ceil(self.lanes)
+    }
+
+    /// Sums of a thread, of all its gate rows and rows: a power of two, for the reduction halves them.
+    pub fn sums(&self, gates: usize) -> usize {
+        (self.part(gates) * self.tile_height).next_power_of_two()
+    }
+
+    /// Registers that a thread takes at least, about.
+    pub fn registers(&self, of: Problem) -> usize {
+        self.weights(of) + self.sums(of.gates) + Limits::OTHER_REGISTERS
     }
 
     /// Blocks along the units of h, and along rows so that each block has one tile.
@@ -102,8 +115,8 @@ impl Mapping {
             && fills_warps
             && self.threads() <= limits.threads
             && self.part(of.gates) * tile_height <= lanes
-            && self.weights(of) <= limits.weights
-            && (self.weights(of) + Limits::OTHER_REGISTERS) * self.threads() <= limits.registers
+            && self.registers(of) <= limits.thread_registers
+            && self.registers(of) * self.threads() <= limits.registers
             && self.shared_bytes(of) <= limits.shared
             && columns * rows <= limits.multiprocessors
     }
@@ -123,7 +136,9 @@ impl Mapping {
                 for groups in (1..=gate_rows.min(limits.threads / lanes)).rev() {
                     let mapping = Self { tile_width, tile_height: 1, groups, lanes };
                     // With fewer groups a thread has more.
-                    if mapping.weights(of) > limits.weights || mapping.part(gates) > lanes {
+                    if mapping.registers(of) > limits.thread_registers
+                        || mapping.part(gates) > lanes
+                    {
                         break;
                     }
                     let heights = 1..=rows.min(lanes / mapping.part(gates).max(1));
@@ -159,7 +174,8 @@ mod tests {
             Mapping { tile_width: 256, tile_height: 1, groups: 128, lanes: 8 },
         ];
         assert_eq!(wrong.map(fits), [false; 6]);
-        assert!(!best.fits(of, Limits { weights: 127, ..limits }));
+        assert_eq!((best.sums(4), best.registers(of)), (8, 166));
+        assert!(!best.fits(of, Limits { thread_registers: 165, ..limits }));
         assert!(!best.fits(of, Limits { shared: 3071, ..limits }));
         assert_eq!(best.shared_bytes(of), 3072);
         let all = Mapping::all(of, limits);

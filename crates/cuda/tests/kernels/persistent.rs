@@ -55,8 +55,8 @@ impl Case {
         let limits = Limits { threads: (4096 / blocks).min(1024), ..Limits::of(blocks) };
         let fits_all = |of: &Mapping| {
             // A block may have several tiles of rows.
-            let problem = |gates: usize| Problem { hidden, gates, rows: of.tile_height };
-            gates.iter().all(|&gates| of.fits(problem(gates), limits)) && of.tile_height <= rows
+            let kernel = PersistentKernel::new(&cell.kind, hidden, *of).unwrap();
+            kernel.fits(of.tile_height, limits) && of.tile_height <= rows
         };
         let problem = Problem { hidden, gates: gates[0], rows };
         let any = Limits { multiprocessors: 1 << 20, ..limits };
