@@ -7,7 +7,7 @@ mod suite;
 mod timings;
 
 use anyhow::{Context, bail};
-use batchmaker_cuda::{CudaConfig, CudaDevice};
+use batchmaker_cuda::{Compile, CudaConfig, CudaDevice, nvrtc};
 use batchmaker_device::Device;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -16,6 +16,8 @@ Examples:
   cargo xtask gpu --only suite --cases chains/lstm     some cases of the conformance suite
   target/release/batchmaker-xtask gpu --python ~/venv/bin/python
                                                        where there is no Rust: with a PyTorch of one's own
+  cargo xtask gpu --persistent --only suite --only timings
+                                                       with kernels that are made for each recurrent cell
 
 Parts:
   preflight   the driver, the GPU, its memory, the compiled kernels
@@ -38,6 +40,9 @@ pub(crate) struct Arguments {
     /// A Python that has PyTorch, for the timings beside it
     #[arg(long, value_name = "PATH", default_value = "python3")]
     python: String,
+    /// Make a kernel for each recurrent cell, whose weights stay in registers for all steps of a task; takes NVIDIA's compiler library, libnvrtc.so
+    #[arg(long)]
+    persistent: bool,
     /// Take each piece of memory from the driver, with any contents, for tools that watch accesses
     #[arg(long, hide = true)]
     watched: bool,
@@ -74,6 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         fills_memory: !arguments.watched,
         block_bytes: if arguments.watched { 0 } else { CudaConfig::default().block_bytes },
         bytes_max: Some(1 << 24),
+        persistent: arguments.persistent.then_some(nvrtc as Compile),
         ..CudaConfig::default()
     };
     let mut lines = vec![Line::new("preflight", preflight(&config))];
