@@ -33,6 +33,8 @@ pub(crate) struct Settings {
     pub(crate) fail_launch: u64,
     /// Allocations of devices' memory up to the one that finds none; 0: all find some.
     pub(crate) fail_allocation: u64,
+    /// Allocations of devices' memory up to the first that finds none, and with it all later ones; 0: all find some.
+    pub(crate) full_from: u64,
     /// The device that is lost.
     pub(crate) lose_device: Option<usize>,
     /// The one kernel that launches run; none: all.
@@ -56,6 +58,7 @@ impl Default for Settings {
             pause_us: 0,
             fail_launch: 0,
             fail_allocation: 0,
+            full_from: 0,
             lose_device: None,
             runs_only: None,
             kernels: Vec::new(),
@@ -104,6 +107,7 @@ impl Settings {
             "pause_us" => self.pause_us = number,
             "fail_launch" => self.fail_launch = number,
             "fail_allocation" => self.fail_allocation = number,
+            "full_from" => self.full_from = number,
             "lose_device" => self.lose_device = Some(number as usize),
             _ => return None,
         }
@@ -128,6 +132,14 @@ pub(crate) fn is_to_fail(left: &mut u64) -> bool {
     let fails = *left == 1;
     *left = left.saturating_sub(1);
     fails
+}
+
+/// Whether an allocation is to find no memory.
+pub(crate) fn is_full() -> bool {
+    let settings = &mut *settings();
+    let is_full = settings.full_from == 1;
+    settings.full_from -= u64::from(settings.full_from > 1);
+    is_to_fail(&mut settings.fail_allocation) || is_full
 }
 
 /// Keeps a report for whoever asks.

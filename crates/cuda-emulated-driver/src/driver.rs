@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::calls;
-use crate::control::{Settings, is_to_fail, report, settings};
+use crate::control::{Settings, is_full, report, settings};
 use crate::image::Entry;
 use crate::lock::lock;
 use crate::order::{Known, Operations, Preceding};
@@ -366,8 +366,7 @@ impl Driver {
         if bytes == 0 {
             return Err(Status::InvalidValue);
         }
-        let is_full = bytes > self.memory_bytes.saturating_sub(self.used(device));
-        if is_full || is_to_fail(&mut settings().fail_allocation) {
+        if bytes > self.memory_bytes.saturating_sub(self.used(device)) || is_full() {
             return Err(Status::OutOfMemory);
         }
         let _running = lock(&self.running);

@@ -147,9 +147,10 @@ mod tests {
     fn cubins_have_the_registers_of_the_table() {
         let Some(folder) = std::env::var_os("BATCHMAKER_CUDA_IMAGES") else { return };
         let table = include_str!("../../cuda/registers.md");
+        // Kernels that are made for one cell are in no image of the folder.
         let mut rows = table
             .lines()
-            .filter(|line| line.starts_with('|'))
+            .filter(|line| line.starts_with('|') && !line.contains("`persistent_"))
             .map(|line| line.trim_matches('|').split('|').map(str::trim).collect::<Vec<&str>>());
         let architectures = rows.next().unwrap();
         let kernels: Vec<Vec<&str>> = rows.skip(1).collect();

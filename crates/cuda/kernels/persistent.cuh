@@ -42,10 +42,10 @@ DEVICE bool wait_for_grid(const PersistentArguments& of, uint32_t times) {
   if (threadIdx.x == 0) {
     const uint32_t all = of.arrived_before + gridDim.x * gridDim.y * times;
     red_release_gpu_add(of.arrived, 1u);
-    uint32_t tries = 0;
-    while ((int)(ld_acquire_gpu(of.arrived) - all) < 0 && tries < of.tries_max) tries++;
-    is_stuck[0] = tries == of.tries_max;
-    if (tries == of.tries_max) atomicMax(of.failed, STUCK);
+    uint32_t tries = 0, are_missing = 1;
+    while (are_missing && tries++ < of.tries_max) are_missing = (int)(ld_acquire_gpu(of.arrived) - all) < 0;
+    is_stuck[0] = are_missing;
+    if (are_missing) atomicMax(of.failed, STUCK);
   }
   __syncthreads();
   return is_stuck[0] == 0;

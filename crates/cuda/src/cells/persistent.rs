@@ -9,7 +9,7 @@ use super::error::CellError;
 use crate::config::Compile;
 use crate::gpu::ResidentKernel;
 use crate::kernels::persistent::PersistentKernel;
-use crate::mapping::{CostModel, Limits, Mapping, Problem};
+use crate::mapping::{CostModel, Limits};
 use crate::worker::Worker;
 
 /// Rows for which a mapping is chosen: as many of these as the registers allow. More rows are more tiles of a block.
@@ -61,15 +61,10 @@ impl Persistent {
 
 /// The kernel of a cell whose mapping has the least cost among those for the most rows.
 fn choose(cell: &RecurrentCell, multiprocessors: usize) -> Option<PersistentKernel> {
-    let hidden = cell.hidden_size;
-    let new = |mapping| PersistentKernel::new(&cell.kind, hidden, mapping);
-    let gates = new(Mapping::default())?.gates();
     let limits = Limits::of(multiprocessors);
     let model = CostModel { multiprocessors: multiprocessors as f64, ..CostModel::TITAN_V };
     ROWS.into_iter().find_map(|rows| {
-        let of = Problem { hidden, gates: gates[0], rows };
-        let ranked = model.rank(of, Mapping::all(of, limits));
-        let mut kernels = ranked.into_iter().filter_map(|(mapping, _)| new(mapping));
-        kernels.find(|kernel| kernel.fits(rows, limits))
+        let ranked = PersistentKernel::ranked(&cell.kind, (cell.hidden_size, rows), limits, &model);
+        ranked.first().copied()
     })
 }

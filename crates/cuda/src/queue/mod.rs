@@ -243,7 +243,8 @@ impl CudaQueue {
             self.submitter.collected = number;
             let (kernel_failure, ends) = self.submitter.completions.take(number);
             if matches!(kernel_failure, Some(KernelFailure::Stuck)) {
-                self.submitter.worker.lose("the blocks of a kernel waited in vain for one another");
+                let reason = "the blocks of a kernel waited in vain for one another";
+                return self.submitter.worker.lose(reason);
             }
             match kind {
                 PendingKind::Task { id: task, refused, failure, ends_expected } => {

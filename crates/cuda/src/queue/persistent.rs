@@ -40,7 +40,7 @@ impl Submitter {
         let [w, second] = [0, 1].map(|launch| step.weights.get(launch).copied());
         let place = |of: Option<u64>| of.map_or(0, |place| constants + place);
         let (steps, at_once) = (run.finishes.len(), frame.projected.steps);
-        for first in (0..steps).step_by(at_once) {
+        for first in (0..steps).step_by(at_once.max(1)) {
             let steps = at_once.min(steps - first);
             let batch = Batch { time: run.batch.time.wrapping_add(first as u32), ..run.batch };
             let cell = (&**run.typed.cell, run.typed.stepwise);

@@ -198,10 +198,6 @@ impl Submitter {
         }
         let at = grow(&mut self.buffer, bytes, &self.worker)?;
         let staged = self.stage(bytes)?;
-        // From here on an error is the loss of the GPU.
-        self.arriving.clear();
-        self.arriving_bytes = 0;
-        self.starting.clear();
         let (to, offset) = staged.range();
         for (part, place) in parts.iter().zip([0, first]) {
             to.write(offset + place, &part.bytes);
@@ -214,6 +210,10 @@ impl Submitter {
                 self.worker.stream.launch(COPY_ROWS, grid, BLOCK, &arguments)?;
             }
         }
+        // What an error left undone is done again.
+        self.arriving.clear();
+        self.arriving_bytes = 0;
+        self.starting.clear();
         Ok(at + first as u64)
     }
 

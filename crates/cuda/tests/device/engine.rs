@@ -247,16 +247,18 @@ fn a_gpu_is_lost() {
     in_process("engine::a_gpu_is_lost", 2, |emulated| play(emulated, 2, true));
 }
 
-/// Requests while one allocation finds no memory: whichever it is, a request fails and says why, or has the reply of one that is alone.
+/// Requests while one allocation finds no memory, or all from one on: whichever it is, a request fails and says why, or has the reply of one that is alone.
 fn memory_runs_out(emulated: &'static Emulated) {
     let alone = Alone::new(emulated, None);
     let is_full = |error: &EngineError| matches!(error, EngineError::Failed(Failure::Task(reason)) if reason.contains("no memory left"));
     let kinds = KINDS.into_iter().filter(|&kind| kind != Kind::Decoded).cycle();
     let (mut right, mut failed) = (0, 0);
-    for first in (1..=40).step_by(2) {
+    for first in (1..=40).step_by(2).map(|first| first + emulated.seed() % 2) {
         // New each time: what a GPU has once taken it keeps. It takes its memory from the driver piece by piece.
         let engine = engine(CudaDevice::new(config(1)).unwrap(), 1);
-        emulated.configure("fail_allocation", &(first + emulated.seed() % 2).to_string());
+        // One allocation, or all from one on.
+        let setting = ["fail_allocation", "full_from"][emulated.seed() as usize % 2];
+        emulated.configure(setting, &first.to_string());
         let asks = kinds.clone().zip(0..8).map(|(kind, salt)| Ask { kind, length: 3 + salt, salt });
         let submit = |ask: Ask| (ask, engine.submit(ask.kind.model(), ask.request()).unwrap());
         let pending: Vec<_> = asks.map(submit).collect();
@@ -272,7 +274,7 @@ fn memory_runs_out(emulated: &'static Emulated) {
                 }
             }
         }
-        emulated.configure("fail_allocation", "0");
+        emulated.configure(setting, "0");
         let ask = Ask { kind: Kind::Stacked, length: 7, salt: 0 };
         let later = engine.submit(ask.kind.model(), ask.request()).unwrap().wait().unwrap();
         assert_eq!(later.outputs, alone.reply(ask), "{first}: later");
