@@ -55,7 +55,7 @@ impl Limits {
     pub const OTHER_REGISTERS: usize = 30;
 
     /// Registers that a compiler takes beyond these where there are some.
-    pub const MORE_REGISTERS: usize = 40;
+    pub const MORE_REGISTERS: usize = 50;
 
     /// Those of NVIDIA's GPUs from Volta on with so many multiprocessors.
     pub fn of(multiprocessors: usize) -> Self {
