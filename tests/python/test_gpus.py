@@ -83,6 +83,19 @@ def test_inspect_says_what_runs_where(driver):
     assert printed.stdout.count("run by GPU 1, ") == 2, printed.stdout
 
 
+def test_auto_takes_the_cores_where_a_gpu_cannot_be_used(driver):
+    environment = {**os.environ, **driver[0]}
+    environment["EMULATED_CUDA"] += ";architecture=60"
+    command = [BINARY, "inspect", ROOT / "models/g2p", "--device"]
+    auto, cuda = (
+        subprocess.run([*command, device], env=environment, capture_output=True, text=True) for device in ("auto", "cuda")
+    )
+    assert auto.returncode == 0 and "encoder: fused" in auto.stdout and "GPU" not in auto.stdout, auto.stdout
+    for errors in (auto.stderr, cuda.stderr):
+        assert "sm_60): this program holds no kernels for it" in errors, errors
+    assert auto.stderr.startswith("note: a GPU is not used: ") and cuda.returncode == 1, cuda.stderr
+
+
 @pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="there is a driver")
 def test_without_a_driver_the_error_says_so():
     refused = subprocess.run([BINARY, "serve", "--device", "cuda"], stderr=subprocess.PIPE, text=True, timeout=60)

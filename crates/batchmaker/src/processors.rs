@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use batchmaker_cuda::CudaDevice;
+use batchmaker_cuda::{CudaConfig, CudaDevice};
 use batchmaker_device::DeviceError;
 
 /// The processors that are wanted.
@@ -12,7 +12,7 @@ pub enum Processors {
     /// The cores.
     #[default]
     Cpu,
-    /// All NVIDIA GPUs if there are any, the cores otherwise.
+    /// All NVIDIA GPUs that run the kernels, the cores if there are none.
     Auto,
     /// NVIDIA GPUs, by their numbers; all, where there are none.
     Cuda(Vec<usize>),
@@ -45,6 +45,23 @@ impl fmt::Display for Gpus {
 }
 
 impl Processors {
+    /// In place of [`Self::Auto`], the processors that it stands for on this machine; and, where GPUs are there that cannot be used, why not.
+    pub fn decided(self) -> (Self, Option<DeviceError>) {
+        if self != Self::Auto {
+            return (self, None);
+        }
+        let there = CudaDevice::gpus().unwrap_or(0).min(Gpus::MAX);
+        let (mut usable, mut refused) = (Vec::new(), None);
+        for number in 0..there {
+            match CudaDevice::new(CudaConfig { gpus: vec![number], ..CudaConfig::default() }) {
+                Ok(_) => usable.push(number),
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        let decided = if usable.is_empty() { Self::Cpu } else { Self::Cuda(usable) };
+        (decided, refused)
+    }
+
     /// The GPUs of this machine that are wanted; none for the cores.
     ///
     /// # Errors
@@ -56,7 +73,7 @@ impl Processors {
         let all = |there: usize| of(&mut (0..there.min(Gpus::MAX)));
         match self {
             Self::Cpu => Ok(None),
-            Self::Auto => Ok(CudaDevice::gpus().ok().filter(|&there| there > 0).map(all)),
+            Self::Auto => self.clone().decided().0.gpus(),
             Self::Cuda(wanted) => {
                 let there = CudaDevice::gpus()?;
                 let missing = wanted.iter().find(|&&number| number >= there);
@@ -121,6 +138,7 @@ mod tests {
             assert!(text.parse::<Processors>().is_err(), "{text}");
         }
         assert_eq!(Processors::Cpu.gpus(), Ok(None));
+        assert_eq!(Processors::Cuda(vec![3]).decided(), (Processors::Cuda(vec![3]), None));
         assert_eq!(Gpus(0b1001).numbers().collect::<Vec<_>>(), [0, 3]);
         assert_eq!([Gpus(1), Gpus(5)].map(|of| of.to_string()), ["GPU 0", "GPUs 0, 2"]);
     }

@@ -231,7 +231,7 @@ pub(crate) struct InspectArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Say what runs each cell on these processors: cpu; cuda, all NVIDIA GPUs; cuda:0,1, some of them; or auto, all GPUs if there are any and
+    /// Say what runs each cell on these processors: cpu; cuda, all NVIDIA GPUs; cuda:0,1, some of them; or auto, all GPUs that can be used and
     /// the cores otherwise
     #[arg(long, value_name = "DEVICE", default_value_t = Processors::Cpu)]
     pub(crate) device: Processors,
@@ -476,7 +476,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads_per_worker: Option<u16>,
 
-    /// The processors to measure: cpu; cuda, all NVIDIA GPUs; cuda:0,1, some of them; or auto, all GPUs if there are any and
+    /// The processors to measure: cpu; cuda, all NVIDIA GPUs; cuda:0,1, some of them; or auto, all GPUs that can be used and
     /// the cores otherwise
     #[arg(long, value_name = "DEVICE", default_value_t = Processors::Cpu)]
     pub(crate) device: Processors,
@@ -540,7 +540,7 @@ pub(crate) struct MachineArgs {
     #[command(flatten)]
     pub(crate) executor: ExecutorArgs,
 
-    /// The processors that compute: cpu; cuda, all NVIDIA GPUs; cuda:0,1, some of them; or auto, all GPUs if there are any and
+    /// The processors that compute: cpu; cuda, all NVIDIA GPUs; cuda:0,1, some of them; or auto, all GPUs that can be used and
     /// the cores otherwise. A GPU has one worker
     #[arg(long, value_name = "DEVICE", default_value_t = Processors::Cpu)]
     pub(crate) device: Processors,

@@ -98,9 +98,12 @@ fn bounded(mut builder: EngineBuilder, limits: Limits) -> EngineBuilder {
 }
 
 fn builder(args: &MachineArgs) -> EngineBuilder {
-    let mut builder = Engine::builder()
-        .max_tasks_to_submit(args.max_tasks_to_submit)
-        .processors(args.device.clone());
+    let (processors, refused) = args.device.clone().decided();
+    if let Some(reason) = refused {
+        eprintln!("note: a GPU is not used: {reason}");
+    }
+    let mut builder =
+        Engine::builder().max_tasks_to_submit(args.max_tasks_to_submit).processors(processors);
     if let Some(workers) = args.workers {
         builder = builder.workers(workers);
     }

@@ -64,6 +64,15 @@ DEVICE char* row_of_node(const Port& port, uint32_t node) {
   return port.base + (port.list ? (long long)port.list[node] * port.bytes : (long long)node * port.stride);
 }
 
+// A sink of a row: its port, behind those of the inputs.
+DEVICE const Port& sink_of(const Batch& batch, int row, uint32_t inputs, uint32_t at) { return batch.ports[batch.rows[row].ports + inputs + at]; }
+
+// Whether only the last node of a chain writes to a sink.
+DEVICE bool is_of_last(const Port& sink) { return sink.sink & 1; }
+
+// The row of a sink that a node writes.
+DEVICE char* row_of_sink(const Port& sink, uint32_t node) { return row_of_node(sink, is_of_last(sink) ? 0 : node); }
+
 // The address of an operand of a row; null if it is nowhere. Padding has the inputs of the last node.
 DEVICE char* locate(const Batch& batch, const Operand& of, int row) {
   if (of.place == NOWHERE) return nullptr;

@@ -153,10 +153,9 @@ DEVICE void write_to_sinks(const PersistentArguments& of, const Batch& batch, in
   const uint32_t node = node_of(batch, row);
   if (!is_running(batch, row)) return;
   for (uint32_t at = 0; at < own->sinks; at++) {
-    const Port* port = batch.ports + own->ports + of.inputs + at;
-    const bool is_last = port->sink & 1;
-    if (is_last && node + 1 != own->length) continue;
-    ((float*)row_of_node(*port, is_last ? 0 : node))[unit] = port->sink / 2 == 0 ? h : c;
+    const Port& sink = sink_of(batch, row, of.inputs, at);
+    if (is_of_last(sink) && node + 1 != own->length) continue;
+    ((float*)row_of_sink(sink, node))[unit] = sink.sink / 2 == 0 ? h : c;
   }
 }
 

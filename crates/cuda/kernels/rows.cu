@@ -83,11 +83,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish_step(FinishArgument
     return;
   }
   for (uint32_t at = 0; at < own->sinks; at++) {
-    const Port* port = of.batch.ports + own->ports + of.inputs + at;
-    const bool is_last = port->sink & 1;
+    const Port& sink = sink_of(of.batch, row, of.inputs, at);
     // A chain that may end with its next node may have its last row in this one.
-    if (is_last && node + 1 != own->length && !has_stop) continue;
-    copy_bytes(row_of_node(*port, is_last ? 0 : node), locate(of.batch, of.outputs[port->sink / 2], row), port->bytes);
+    if (is_of_last(sink) && node + 1 != own->length && !has_stop) continue;
+    copy_bytes(row_of_sink(sink, node), locate(of.batch, of.outputs[sink.sink / 2], row), sink.bytes);
   }
 }
 KERNEL(finish_step)

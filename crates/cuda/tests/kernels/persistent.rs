@@ -328,6 +328,6 @@ bugs! {
     sums_of_r_of_the_first_block: "block < gridDim.x && row < batch.count" => "block < 1 && row < batch.count", Found::ByValues;
     own_units_read_too_early: "      if (step + 1 == of.steps) continue;\n      __syncthreads();" => "      if (step + 1 == of.steps) continue;", Found::By(Fault::DataRace);
     sinks_of_padding: "  if (!is_running(batch, row)) return;\n  for (uint32_t at = 0; at < own->sinks" => "  for (uint32_t at = 0; at < own->sinks", Found::ByAnything;
-    last_row_of_every_node: "    if (is_last && node + 1 != own->length) continue;\n    ((float*)" => "    ((float*)", Found::ByValues;
+    last_row_of_every_node: "    if (is_of_last(sink) && node + 1 != own->length) continue;\n    ((float*)" => "    ((float*)", Found::ByValues;
     rows_of_the_first_tile: "first += gridDim.y * HEIGHT) {\n      fill_tile(tile, of_rows, batch, of.h, first);\n      weights" => "first += batch.count) {\n      fill_tile(tile, of_rows, batch, of.h, first);\n      weights", Found::ByAnything;
 }

@@ -333,11 +333,11 @@ bugs! {
     ring_without_end: ", 1u) % of.ends_max]" => ", 1u)]", Found::By(Fault::OutOfBounds);
     no_stop: "if (has_stop && " => "if (", Found::ByAnything;
     half_a_stop: "if (has_stop && *(const long long*)" => "if (has_stop && *(const int*)", Found::ByValues;
-    inputs_are_sinks: "own->ports + of.inputs + at" => "own->ports + at", Found::ByAnything;
-    last_row_of_each_node: "is_last ? 0 : node" => "node", Found::By(Fault::OutOfBounds);
+    inputs_are_sinks: "batch.rows[row].ports + inputs + at" => "batch.rows[row].ports + at", Found::ByAnything;
+    last_row_of_each_node: "is_of_last(sink) ? 0 : node" => "node", Found::By(Fault::OutOfBounds);
     last_row_of_the_last_node: " && node + 1 != own->length && !has_stop" => " && node + 1 != own->length", Found::ByValues;
-    all_nodes_are_last: "if (is_last && node + 1 != own->length && !has_stop) continue;" => "", Found::ByValues;
-    outputs_of_sinks: "of.outputs[port->sink / 2]" => "of.outputs[port->sink]", Found::By(Fault::OutOfBounds);
+    all_nodes_are_last: "if (is_of_last(sink) && node + 1 != own->length && !has_stop) continue;" => "", Found::ByValues;
+    outputs_of_sinks: "of.outputs[sink.sink / 2]" => "of.outputs[sink.sink]", Found::By(Fault::OutOfBounds);
     failure_stays: "  *of.failed = 0;\n" => "", Found::ByValues;
     scope_of_gpu_for_host: "st_release_sys(of.counter" => "st_release_gpu(of.counter", Found::By(Fault::HostScope);
 }
