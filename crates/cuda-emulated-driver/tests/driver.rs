@@ -58,7 +58,7 @@ impl Emulated {
         assert_eq!(result, 0, "{name:?} {value:?}");
     }
 
-    /// What the driver has found since the last call.
+    /// The reports of the driver since the last call.
     fn reports(&self) -> Vec<String> {
         self.text("emulated_cuda_reports").lines().map(str::to_owned).collect()
     }
@@ -75,7 +75,7 @@ impl Emulated {
         counts
     }
 
-    /// What a function of the driver writes.
+    /// The text that a function of the driver writes.
     fn text(&self, function: &str) -> String {
         type Write = unsafe extern "C" fn(*mut c_char, usize) -> usize;
         let mut text = vec![0u8; 1 << 16];

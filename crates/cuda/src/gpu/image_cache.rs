@@ -9,7 +9,7 @@ const CHECKSUM_BYTES: usize = blake3::OUT_LEN;
 /// A folder with a file for each image.
 pub(super) struct ImageCache(PathBuf);
 
-/// What an image follows from.
+/// The inputs of a compilation, hashed: images of equal keys are equal.
 #[derive(Default)]
 pub(super) struct Key(blake3::Hasher);
 

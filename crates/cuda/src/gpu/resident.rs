@@ -22,7 +22,7 @@ unsafe impl Send for ResidentKernel {}
 unsafe impl Sync for ResidentKernel {}
 
 impl ResidentKernel {
-    /// Loads a kernel of an image, which is launched with so many threads a block.
+    /// Loads the kernel `name` of an image. Its launches have `threads` threads a block.
     pub(crate) fn load(
         gpu: &Arc<Gpu>,
         image: &[u8],

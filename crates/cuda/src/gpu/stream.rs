@@ -5,12 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
-use cudarc::driver::{result, sys};
+use cudarc::driver::{DriverError, result, sys};
 
 use super::device::Gpu;
 use super::error::GpuError;
 use super::pinned::Pinned;
 use super::resident::ResidentKernel;
+
+/// A call of the driver that launches a kernel: grid, block, bytes of dynamic shared memory, stream and arguments.
+type Launch = unsafe fn(
+    sys::CUfunction,
+    (u32, u32, u32),
+    (u32, u32, u32),
+    u32,
+    sys::CUstream,
+    &mut [*mut c_void],
+) -> Result<(), DriverError>;
 
 /// Work for a GPU, which it does in the order in which it is submitted. No method waits for it.
 pub(crate) struct Stream {
@@ -130,19 +140,24 @@ impl Stream {
         block: [u32; 3],
         argument: &A,
     ) -> Result<(), GpuError> {
-        self.gpu.bind()?;
-        let mut argument = *argument;
-        let mut arguments = [(&raw mut argument).cast::<c_void>()];
-        let [grid, block] = [grid, block].map(|[x, y, z]| (x, y, z));
         let kernel = self.gpu.kernel(kernel);
-        // SAFETY: the driver copies the argument, which has the layout of the kernel's parameter.
-        Ok(unsafe { result::launch_kernel(kernel, grid, block, 0, self.raw, &mut arguments) }?)
+        self.launch_by(result::launch_kernel, kernel, [grid, block], argument)
     }
 
     /// Launches a kernel all of whose blocks run at a time; an error where they cannot.
     pub(crate) fn launch_resident<A: Pod>(
         &self,
         kernel: &ResidentKernel,
+        shape: [[u32; 3]; 2],
+        argument: &A,
+    ) -> Result<(), GpuError> {
+        self.launch_by(result::launch_cooperative_kernel, kernel.function(), shape, argument)
+    }
+
+    fn launch_by<A: Pod>(
+        &self,
+        launch: Launch,
+        kernel: sys::CUfunction,
         [grid, block]: [[u32; 3]; 2],
         argument: &A,
     ) -> Result<(), GpuError> {
@@ -150,8 +165,7 @@ impl Stream {
         let mut argument = *argument;
         let mut arguments = [(&raw mut argument).cast::<c_void>()];
         let [grid, block] = [grid, block].map(|[x, y, z]| (x, y, z));
-        let (kernel, launch) = (kernel.function(), result::launch_cooperative_kernel);
-        // SAFETY: as in `launch`.
+        // SAFETY: the driver copies the argument, which has the layout of the kernel's parameter.
         Ok(unsafe { launch(kernel, grid, block, 0, self.raw, &mut arguments) }?)
     }
 

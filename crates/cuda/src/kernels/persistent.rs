@@ -8,7 +8,7 @@ use bytemuck::{Pod, Zeroable};
 use super::batch::{Batch, Operand};
 use crate::mapping::{CostModel, Limits, Mapping, Problem};
 
-/// What a kernel writes whose blocks have waited in vain for one another.
+/// The value of [`PersistentArguments::failed`] once a block has waited in vain for others at a barrier.
 pub const STUCK: u32 = 2;
 
 /// The argument of the kernels.
@@ -45,7 +45,7 @@ pub struct PersistentArguments {
     pub failed: u64,
     /// The count when the launch begins.
     pub arrived_before: u32,
-    /// How often a block looks whether the others have come.
+    /// The most polls of a block at a barrier, after which it gives up.
     pub tries_max: u32,
     /// Input ports of a row, which precede its sinks.
     pub inputs: u32,
@@ -135,7 +135,7 @@ impl PersistentKernel {
         4 * numbers * tile_height + 8 * tile_height + 8 * 16
     }
 
-    /// Whether a GPU runs it with a tile a block for so many rows.
+    /// Whether a GPU of these limits runs it for `rows` rows with one tile a block.
     pub fn fits(&self, rows: usize, limits: Limits) -> bool {
         let Self { mapping, hidden, .. } = *self;
         let fits = |&gates: &usize| mapping.fits(Problem { hidden, gates, rows }, limits);
@@ -157,7 +157,7 @@ impl PersistentKernel {
         }
     }
 
-    /// Barriers in so many steps, each of which every block comes to once.
+    /// The barriers of a launch of `steps` steps. Every block comes to each of them once.
     pub fn barriers(&self, steps: u32) -> u32 {
         match self.cell {
             PersistentCell::GruResetBefore => (2 * steps).saturating_sub(1),
@@ -178,7 +178,7 @@ impl PersistentKernel {
         [self.mapping.threads() as u32, 1, 1]
     }
 
-    /// The kernels of a cell of so many units for so many rows that fit a GPU, those of the least cost first.
+    /// The kernels of a cell with `hidden` units for `rows` rows that fit a GPU of these limits, in the order of their costs, the least first.
     pub fn ranked(
         kind: &RecurrentKind,
         (hidden, rows): (usize, usize),

@@ -56,7 +56,7 @@ pub struct Projection {
 }
 
 impl Projection {
-    /// Blocks along x and y for so many rows at each of so many steps.
+    /// Blocks along x and y for `rows` rows at each of `steps` steps.
     pub fn grid(&self, rows: usize, steps: usize) -> [u32; 3] {
         [self.columns.div_ceil(SIDE) as u32, (rows * steps).div_ceil(SIDE) as u32, 1]
     }

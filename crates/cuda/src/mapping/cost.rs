@@ -11,19 +11,19 @@ pub struct CostModel {
     pub l2_bytes: f64,
     /// Schedulers of a multiprocessor, which share its warps.
     pub schedulers: usize,
-    /// How much longer products take with twice as many warps a scheduler.
+    /// The factor of the time of products where a scheduler has twice as many warps.
     pub warps_growth: f64,
-    /// How much longer products take with twice as many gate rows a thread.
+    /// The factor of the time of products where a thread has twice as many gate rows.
     pub part_growth: f64,
     /// Warps of a scheduler times gate rows of a thread from which on products take time in proportion.
     pub full: f64,
-    /// How much longer products take there than those of one warp and one gate row.
+    /// The factor of the time of products there, beside that of one warp and one gate row.
     pub full_factor: f64,
     /// Multiply-adds in the time of a shuffle.
     pub shuffle: f64,
     /// Lanes up to which a reduction takes one more shuffle.
     pub few_lanes: usize,
-    /// How much longer a shuffle takes with one sum more.
+    /// The factor of the time of a shuffle for each sum more.
     pub sums_growth: f64,
     /// Sums, of all warps of a scheduler, from which on shuffles take time in proportion.
     pub full_sums: f64,

@@ -7,7 +7,7 @@ use crate::gpu::GpuError;
 use crate::kernels::batch::Batch;
 use crate::kernels::persistent::PersistentArguments;
 
-/// How often a block looks whether the others have come to a barrier: seconds, where they are microseconds late at most.
+/// The most polls of a block at a barrier. They take seconds; blocks that run are microseconds late.
 const TRIES_MAX: u32 = 1 << 24;
 
 impl Submitter {

@@ -56,7 +56,7 @@ impl Emulated {
         assert_eq!(result, 0, "{name:?} {value:?}");
     }
 
-    /// What the driver has found since the last call.
+    /// The reports of the driver since the last call.
     pub(crate) fn reports(&self) -> Vec<String> {
         self.text("emulated_cuda_reports").lines().map(str::to_owned).collect()
     }
@@ -79,7 +79,7 @@ impl Emulated {
         text.lines().filter_map(|line| line.split('\t').nth(1)).map(str::to_owned).collect()
     }
 
-    /// What a function of the driver writes.
+    /// The text that a function of the driver writes.
     fn text(&self, function: &str) -> String {
         type Write = unsafe extern "C" fn(*mut c_char, usize) -> usize;
         let mut text = vec![0u8; 1 << 16];
