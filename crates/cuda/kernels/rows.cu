@@ -17,19 +17,17 @@ DEVICE void copy_bytes(char* to, const char* from, uint32_t bytes) {
 struct Copy {
   char* to;
   const char* from;  // null for zeros
-  uint32_t bytes;
-  uint32_t is_uploaded;  // whether `from` counts from `uploaded` on
+  uint64_t bytes;
 };
 
 // `CopyArguments` of src/kernels/rows.rs.
 struct CopyArguments {
   const Copy* copies;
-  const char* uploaded;
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS) copy_rows(CopyArguments of) {
-  const Copy* copy = of.copies + blockIdx.x;
-  copy_bytes(copy->to, copy->is_uploaded ? of.uploaded + (uint64_t)copy->from : copy->from, copy->bytes);
+  const Copy copy = of.copies[blockIdx.x];
+  copy_bytes(copy.to, copy.from, (uint32_t)copy.bytes);
 }
 KERNEL(copy_rows)
 

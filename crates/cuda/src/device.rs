@@ -15,9 +15,9 @@ use batchmaker_graph::{
 
 use crate::cells::{CellError, CudaCell, CudaCellBody};
 use crate::config::CudaConfig;
-use crate::gpu;
+use crate::gpu::{self, GpuError};
 use crate::lock::lock;
-use crate::memory::RequestMemory;
+use crate::memory::{HostAllocation, HostPool, RequestMemory};
 use crate::queue::{CudaQueue, ROWS_MAX};
 use crate::state::DeviceState;
 use crate::worker::Worker;
@@ -55,7 +55,8 @@ impl CudaDevice {
     pub fn new(config: CudaConfig) -> Result<Self, DeviceError> {
         assert!((1..=64).contains(&config.gpus.len()), "between 1 and 64 GPUs");
         let gpus = config.gpus.iter().enumerate();
-        let worker = |(number, &gpu)| Worker::new(number, gpu, &config).map(Arc::new);
+        let host_pool = HostPool::new(config.block_bytes == 0);
+        let worker = |(number, &gpu)| Worker::new(number, gpu, &config, &host_pool).map(Arc::new);
         let workers: Vec<Arc<Worker>> = gpus.map(worker).collect::<Result<_, _>>()?;
         let free = |worker: &Arc<Worker>| {
             let memory = worker.gpu().memory();
@@ -70,6 +71,8 @@ impl CudaDevice {
             workers,
             cells: CellTable::default(),
             requests: RequestTable::default(),
+            host_pool,
+            retired: Mutex::default(),
             bytes: Mutex::default(),
             projected_bytes: config.projected_bytes,
             poll_for: config.poll_for,
@@ -78,10 +81,24 @@ impl CudaDevice {
         Ok(Self { config, processor, bytes_max, materializing: Mutex::default(), state })
     }
 
+    /// Memory of the host, in the name of a GPU that works.
+    fn on_host(&self, bytes: usize) -> Result<HostAllocation, GpuError> {
+        let mut workers = self.state.workers.iter().filter(|worker| worker.lost().is_none());
+        let first = workers.next().unwrap_or(&self.state.workers[0]);
+        let allocated = self.state.host_pool.allocate(first.gpu(), bytes);
+        // A GPU may have failed just now.
+        workers.fold(allocated, |before, worker| {
+            before.or_else(|_| self.state.host_pool.allocate(worker.gpu(), bytes))
+        })
+    }
+
     fn refused(cell: &CellType, reason: impl ToString) -> DeviceError {
         DeviceError::Cell { cell: cell.name.clone(), reason: reason.to_string() }
     }
 }
+
+/// The most requests that were retired and are not dropped.
+const RETIRED_MAX: usize = 1024;
 
 /// Steps of a task that is measured: a round has no more of them by default. What a task does once, such as the products of its inputs, has its part in
 /// the time of a step.
@@ -166,8 +183,22 @@ impl Device for CudaDevice {
             *in_use += bytes;
         }
         let workers = self.state.workers.len();
-        self.state.requests.admit(request, RequestMemory::new(graph, inputs, workers));
-        Ok(())
+        let retired = std::mem::take(&mut *lock(&self.state.retired));
+        // The lock is free by now.
+        drop(retired);
+        match RequestMemory::new(graph, inputs, workers, |bytes| self.on_host(bytes)) {
+            Ok(memory) => {
+                self.state.requests.admit(request, memory);
+                Ok(())
+            }
+            Err(error) => {
+                *lock(&self.state.bytes) -= bytes;
+                match error.is_out_of_memory() {
+                    true => Err(DeviceError::Full { bytes }),
+                    false => Err(DeviceError::Lost(error.to_string())),
+                }
+            }
+        }
     }
 
     fn working_bytes(&self, graph: &CellGraph, workers: usize) -> u64 {
@@ -181,6 +212,10 @@ impl Device for CudaDevice {
         // A chain of it may still be on a roster, which runs no step of it.
         memory.free();
         *lock(&self.state.bytes) -= memory.budget_bytes;
+        let mut retired = lock(&self.state.retired);
+        if retired.len() < RETIRED_MAX {
+            retired.push(memory);
+        }
     }
 
     fn usage(&self) -> Vec<Usage> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use batchmaker_device::{CellTable, RequestTable};
 
 use crate::cells::CudaCell;
-use crate::memory::RequestMemory;
+use crate::memory::{HostPool, RequestMemory};
 use crate::worker::Worker;
 
 /// What the queues of a device share.
@@ -14,6 +14,10 @@ pub(crate) struct DeviceState {
     pub(crate) workers: Vec<Arc<Worker>>,
     pub(crate) cells: CellTable<CudaCell>,
     pub(crate) requests: RequestTable<RequestMemory>,
+    /// Memory for values that kernels write and that the host reads.
+    pub(crate) host_pool: Arc<HostPool>,
+    /// What is left of requests that were retired: those who admit others drop it, so that the threads of workers need not.
+    pub(crate) retired: Mutex<Vec<Arc<RequestMemory>>>,
     /// Bytes of the values of all requests in flight, which each GPU may come to hold.
     pub(crate) bytes: Mutex<usize>,
     /// The most bytes of products of inputs ahead of steps.

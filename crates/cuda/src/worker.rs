@@ -11,7 +11,7 @@ use batchmaker_graph::CellTypeId;
 use crate::config::CudaConfig;
 use crate::gpu::{Gpu, GpuError, Pool, Stream};
 use crate::lock::lock;
-use crate::memory::Slots;
+use crate::memory::{HostPool, Slots};
 
 /// A worker: a GPU, which works on one task after the other.
 pub(crate) struct Worker {
@@ -19,6 +19,8 @@ pub(crate) struct Worker {
     /// The work of its tasks.
     pub(crate) stream: Arc<Stream>,
     pub(crate) pool: Arc<Pool>,
+    /// That of all workers.
+    pub(crate) host_pool: Arc<HostPool>,
     slots: Mutex<HashMap<CellTypeId, Arc<Mutex<Slots>>>>,
     lost: Mutex<Option<Arc<str>>>,
     /// Wakes the thread that drives its queue, which reports the loss.
@@ -31,13 +33,19 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// The worker of that number, on a GPU.
-    pub(crate) fn new(number: usize, gpu: usize, config: &CudaConfig) -> Result<Self, DeviceError> {
+    pub(crate) fn new(
+        number: usize,
+        gpu: usize,
+        config: &CudaConfig,
+        host_pool: &Arc<HostPool>,
+    ) -> Result<Self, DeviceError> {
         let refused = |error: GpuError| DeviceError::Resources(format!("GPU {gpu}: {error}"));
         let gpu = Arc::new(Gpu::open(gpu, &config.images)?);
         let stream = Arc::new(Stream::new(&gpu).map_err(refused)?);
         Ok(Self {
             number,
             pool: Pool::new(stream.clone(), config.block_bytes, config.fills_memory),
+            host_pool: host_pool.clone(),
             stream,
             slots: Mutex::default(),
             lost: Mutex::default(),
@@ -87,6 +95,7 @@ impl Worker {
     /// The worker is lost: its GPU does nothing any more. Its queue is to report it.
     pub(crate) fn lose(&self, reason: &str) {
         lock(&self.lost).get_or_insert_with(|| reason.into());
+        self.host_pool.abandon();
         if let Some(bell) = self.bell.get() {
             bell.ring();
         }

@@ -10,6 +10,7 @@
 //! | `resident.rs` | a kernel that is compiled for one cell |
 //! | `stream.rs` | a stream of work for a GPU, and events in it |
 //! | `pool.rs` | memory of a GPU |
+//! | `pieces.rs` | pieces of memory of a few sizes |
 //! | `pinned.rs` | memory of this process that GPUs access |
 //! | `images.rs` | the compiled kernels, and which of them a GPU takes |
 //! | `compiler.rs` | NVIDIA's compiler library |
@@ -23,6 +24,7 @@ mod error;
 mod functions;
 mod image_cache;
 mod images;
+mod pieces;
 mod pinned;
 mod pool;
 mod resident;
@@ -33,6 +35,7 @@ pub(crate) use device::{Gpu, devices};
 pub(crate) use error::GpuError;
 pub(crate) use functions::FUNCTIONS;
 pub use images::Images;
+pub(crate) use pieces::{Pieces, Place, piece_bytes};
 pub(crate) use pinned::Pinned;
 pub(crate) use pool::{Allocation, Pool};
 pub(crate) use resident::ResidentKernel;

@@ -63,6 +63,12 @@ impl Pinned {
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
+    /// Writes zeros to a range that the caller was given.
+    pub(crate) fn clear(&self, offset: usize, bytes: usize) {
+        // SAFETY: as in `write`.
+        unsafe { self.address(offset, bytes).write_bytes(0, bytes) };
+    }
+
     /// The bytes of a range that the caller was given, and that no GPU writes any more while they are used.
     pub(crate) fn read(&self, offset: usize, bytes: usize) -> &[u8] {
         let from = self.address(offset, bytes);

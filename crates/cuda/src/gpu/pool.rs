@@ -1,15 +1,12 @@
 //! Memory of a GPU.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::result;
 
 use super::error::GpuError;
+use super::pieces::{Pieces, Place, piece_bytes};
 use super::stream::Stream;
-
-/// Addresses are multiples of this.
-const ALIGNMENT: usize = 256;
 
 /// Memory of a GPU in pieces of a few sizes: what is freed is given out again, and no call of the driver is needed.
 ///
@@ -26,12 +23,9 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct State {
-    /// Free pieces by their bytes.
-    free: HashMap<usize, Vec<u64>>,
+    pieces: Pieces<u64>,
     /// All that the driver gave.
     blocks: Vec<u64>,
-    /// The rest of the last block: address and bytes.
-    rest: (u64, usize),
 }
 
 /// A piece of a pool, which is freed when this is dropped.
@@ -62,7 +56,8 @@ impl Pool {
             return Ok(Allocation { pool: self.clone(), at, bytes });
         }
         let bytes = piece_bytes(bytes);
-        let at = match self.cut(bytes) {
+        let cut = self.state().pieces.take(bytes, self.is_large(bytes));
+        let at = match cut {
             Some(at) => at,
             None => self.grow(bytes).or_else(|error| {
                 if !error.is_out_of_memory() || !self.give_back()? {
@@ -72,20 +67,6 @@ impl Pool {
             })?,
         };
         Ok(Allocation { pool: self.clone(), at, bytes })
-    }
-
-    /// A piece of what the driver gave.
-    fn cut(&self, bytes: usize) -> Option<u64> {
-        let mut state = self.state();
-        if let Some(at) = state.free.get_mut(&bytes).and_then(Vec::pop) {
-            return Some(at);
-        }
-        let (at, left) = state.rest;
-        if left < bytes || self.is_large(bytes) {
-            return None;
-        }
-        state.rest = (at + bytes as u64, left - bytes);
-        Some(at)
     }
 
     /// Whether a piece is an allocation of its own.
@@ -101,17 +82,14 @@ impl Pool {
         let mut state = self.state();
         state.blocks.push(at);
         // Another thread may have brought a block meanwhile.
-        if !is_large && state.rest.1 < block_bytes - bytes {
-            state.rest = (at + bytes as u64, block_bytes - bytes);
-        }
+        state.pieces.add(at.behind(bytes), block_bytes - bytes);
         Ok(at)
     }
 
     /// Gives free pieces that are allocations of their own back to the driver. Whether there were any.
     fn give_back(&self) -> Result<bool, GpuError> {
         let mut state = self.state();
-        let of_size = state.free.iter_mut().filter(|(bytes, _)| self.is_large(**bytes));
-        let given: Vec<u64> = of_size.flat_map(|(_, free)| free.drain(..)).collect();
+        let given = state.pieces.drain(|bytes| self.is_large(bytes));
         state.blocks.retain(|block| !given.contains(block));
         drop(state);
         if given.is_empty() {
@@ -133,7 +111,7 @@ impl Pool {
 
     fn free(&self, at: u64, bytes: usize) {
         if self.block_bytes > 0 {
-            return self.state().free.entry(bytes).or_default().push(at);
+            return self.state().pieces.free(at, bytes);
         }
         if self.stream.gpu().bind().is_ok() {
             // SAFETY: the memory is freed once, behind the work that uses it.
@@ -173,26 +151,5 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         self.pool.free(self.at, self.bytes);
-    }
-}
-
-/// The bytes of the piece for so many: a power of two, or one of three sizes between it and the next.
-fn piece_bytes(bytes: usize) -> usize {
-    let quarter = (bytes.next_power_of_two() / 8).max(ALIGNMENT);
-    bytes.next_multiple_of(quarter)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_are_not_much_larger_than_asked_for() {
-        assert_eq!([1, 256, 257, 4096, 4097].map(piece_bytes), [256, 256, 512, 4096, 5120]);
-        for bytes in 2048..100_000 {
-            let piece = piece_bytes(bytes);
-            assert!(piece >= bytes && piece * 4 <= bytes * 5 + 4 * ALIGNMENT, "{bytes}: {piece}");
-            assert_eq!(piece % ALIGNMENT, 0);
-        }
     }
 }

@@ -28,9 +28,7 @@ pub struct Copy {
     /// The address of the source; 0 for zeros.
     pub from: u64,
     /// The number of bytes.
-    pub bytes: u32,
-    /// 1 if `from` counts from [`CopyArguments::uploaded`] on.
-    pub is_uploaded: u32,
+    pub bytes: u64,
 }
 
 /// The argument of [`COPY_ROWS`].
@@ -39,8 +37,6 @@ pub struct Copy {
 pub struct CopyArguments {
     /// The address of the [copies](struct@Copy).
     pub copies: u64,
-    /// The address from which some sources count.
-    pub uploaded: u64,
 }
 
 /// The argument of [`COPY_OPERAND`].

@@ -32,7 +32,9 @@ pub(crate) fn of_bytes(element: ElementType, bytes: &[u8]) -> TensorData {
 }
 
 fn elements<T: Pod>(bytes: &[u8]) -> Vec<T> {
-    bytemuck::pod_collect_to_vec(bytes)
+    // Mostly the bytes are aligned, and their copy needs no zeros before.
+    bytemuck::try_cast_slice(bytes)
+        .map_or_else(|_| bytemuck::pod_collect_to_vec(bytes), <[T]>::to_vec)
 }
 
 #[cfg(test)]

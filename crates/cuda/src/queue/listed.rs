@@ -5,7 +5,7 @@ use std::sync::Arc;
 use batchmaker_graph::{RequestId, Run, RunIndex, SinkTime};
 
 use crate::kernels::batch::{NO_OUTPUT, Port, Row};
-use crate::memory::RequestMemory;
+use crate::memory::{Base, RequestMemory};
 
 /// A run of a request, with what a batch needs of it.
 #[derive(Clone)]
@@ -14,7 +14,7 @@ pub(super) struct Listed {
     pub(super) request: RequestId,
     pub(super) run: RunIndex,
     /// Where the values of its request begin.
-    pub(super) base: u64,
+    pub(super) base: Base,
 }
 
 impl Listed {

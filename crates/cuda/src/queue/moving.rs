@@ -8,7 +8,7 @@ use super::listed::Listed;
 use super::submitter::{Submitter, TaskError};
 use crate::gpu::GpuError;
 use crate::lock::lock;
-use crate::memory::{Holder, RequestMemory};
+use crate::memory::{Base, Holder, RequestMemory};
 
 impl Submitter {
     /// A run of a request, whose values are on the GPU then.
@@ -19,16 +19,15 @@ impl Submitter {
     }
 
     /// Brings the values of a request to the GPU, if they are not there.
-    pub(super) fn settle(&mut self, memory: &RequestMemory) -> Result<u64, GpuError> {
+    pub(super) fn settle(&mut self, memory: &RequestMemory) -> Result<Base, GpuError> {
         if let Some(base) = memory.base(self.worker.number) {
             return Ok(base);
         }
         let allocation = self.worker.pool.allocate(memory.bytes())?;
-        let (base, image) = (allocation.at(), memory.image());
+        let (at, image) = (allocation.at(), memory.image());
         let zeros = memory.bytes() - image.len();
-        self.arrive(base, image, zeros)?;
-        memory.settle(self.worker.number, allocation);
-        Ok(base)
+        self.arrive(at, image, zeros)?;
+        Ok(memory.settle(self.worker.number, allocation))
     }
 
     /// Copies the rows that nodes of a run read from the GPUs that hold them.
@@ -52,7 +51,7 @@ impl Submitter {
     fn bring_rows(
         &mut self,
         memory: &RequestMemory,
-        base: u64,
+        base: Base,
         rows: &Rows,
         node: u32,
     ) -> Result<(), TaskError> {
@@ -64,7 +63,7 @@ impl Submitter {
     pub(super) fn need_range(
         &mut self,
         memory: &RequestMemory,
-        base: u64,
+        base: Base,
         value: ValueIndex,
         rows: Range<usize>,
     ) -> Result<(), TaskError> {
@@ -87,7 +86,7 @@ impl Submitter {
     pub(super) fn bring_range(
         &mut self,
         memory: &RequestMemory,
-        base: u64,
+        base: Base,
         value: ValueIndex,
         rows: Range<usize>,
     ) -> Result<bool, GpuError> {
@@ -150,7 +149,9 @@ impl Submitter {
         let Some(holders) = &listed.memory.holders else { return };
         let (run, mut holders) = (listed.of(), lock(holders));
         let nodes = nodes.start.min(run.length)..nodes.end.min(run.length);
-        for sink in &run.sinks {
+        // All GPUs write to the same memory of the host.
+        let on_gpus = run.sinks.iter().filter(|sink| !listed.memory.is_on_host(sink.rows.value));
+        for sink in on_gpus {
             match sink.time {
                 SinkTime::Every => {
                     let all = nodes.clone();

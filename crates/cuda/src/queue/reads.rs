@@ -19,7 +19,17 @@ pub(super) struct Coming {
     bytes: usize,
 }
 
+/// A value of a request, and rows of it.
+type RowsOfValue = (ValueIndex, Range<usize>);
+
 impl Coming {
+    /// Rows that are in memory of the host, if these are.
+    fn on_host(memory: &RequestMemory, value: ValueIndex, rows: &Range<usize>) -> Option<Self> {
+        let element = memory.graph.values()[value.index()].row.element;
+        let bytes = rows.len() * memory.row_bytes(value);
+        memory.on_host(value, rows.start).map(|staged| Self { element, staged, bytes })
+    }
+
     /// The tensor, once the copy is over.
     pub(super) fn take(&self) -> TensorData {
         let (memory, offset) = self.staged.range();
@@ -41,30 +51,61 @@ impl<E: Into<TaskError>> From<E> for ReadError {
 }
 
 impl Submitter {
+    /// What is read, if all of it is in memory of the host.
+    pub(super) fn read_on_host(&self, read: &Read) -> Option<Vec<TensorData>> {
+        let mut bytes = 0;
+        let mut value = |memory: &RequestMemory, value: ValueIndex, rows: Range<usize>| {
+            bytes += rows.len() * memory.row_bytes(value);
+            memory.read(value, rows)
+        };
+        let data: Option<Vec<TensorData>> = match read {
+            Read::Rows { request, values, rows } => {
+                let memory = self.state.requests.get(*request);
+                let rows = rows.start as usize..rows.end as usize;
+                values.iter().map(|&of| value(&memory, of, rows.clone())).collect()
+            }
+            Read::Outputs { request } => {
+                let memory = self.state.requests.get(*request);
+                let outputs = memory.graph.outputs().iter();
+                outputs.map(|&of| value(&memory, of, 0..memory.rows(of))).collect()
+            }
+            Read::State(_) => None,
+        };
+        if data.is_some() {
+            self.worker.stream.copied().out.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        data
+    }
+
     /// Has what is read copied to the host: large values by copies of their own, small ones with `together`.
     pub(super) fn fetch(
         &mut self,
         read: &Read,
         together: &mut Upload,
     ) -> Result<Vec<Coming>, ReadError> {
+        if let Read::State(place) = read {
+            return self.fetch_state(*place, together);
+        }
+        let (memory, all) = self.rows_of(read).expect("all other reads are of rows");
+        let fetch = |(value, rows)| self.fetch_rows((&memory, value, rows), together);
+        all.into_iter().map(fetch).collect()
+    }
+
+    /// The rows that are read, and the request that they are of; none where a state is read.
+    fn rows_of(&self, read: &Read) -> Option<(Arc<RequestMemory>, Vec<RowsOfValue>)> {
         match read {
             Read::Rows { request, values, rows } => {
-                let memory = self.state.requests.get(*request);
                 let rows = rows.start as usize..rows.end as usize;
-                let fetch =
-                    |&value: &ValueIndex| self.fetch_rows((&memory, value, rows.clone()), together);
-                values.iter().map(fetch).collect()
+                let all = values.iter().map(|&value| (value, rows.clone())).collect();
+                Some((self.state.requests.get(*request), all))
             }
             Read::Outputs { request } => {
                 let memory = self.state.requests.get(*request);
-                let graph = memory.graph.clone();
-                let fetch = |&value: &ValueIndex| {
-                    let rows = graph.values()[value.index()].rows as usize;
-                    self.fetch_rows((&memory, value, 0..rows), together)
-                };
-                graph.outputs().iter().map(fetch).collect()
+                let outputs = memory.graph.outputs().iter();
+                let all = outputs.map(|&value| (value, 0..memory.rows(value))).collect();
+                Some((memory, all))
             }
-            Read::State(place) => self.fetch_state(*place, together),
+            Read::State(_) => None,
         }
     }
 
@@ -73,6 +114,9 @@ impl Submitter {
         (memory, value, rows): (&RequestMemory, ValueIndex, Range<usize>),
         together: &mut Upload,
     ) -> Result<Coming, ReadError> {
+        if let Some(coming) = Coming::on_host(memory, value, &rows) {
+            return Ok(coming);
+        }
         let base = self.settle(memory)?;
         if !self.bring_range(memory, base, value, rows.clone())? {
             return Err(ReadError::Lost);
@@ -114,7 +158,7 @@ impl Submitter {
             self.worker.stream.download(staged.range(), from, bytes)?;
         } else {
             self.worker.stream.copied().out.fetch_add(bytes as u64, Ordering::Relaxed);
-            together.copy(staged.device_address(), Some(from), bytes);
+            together.copy(staged.device_address(), from, bytes);
         }
         Ok(Coming { element, staged, bytes })
     }

@@ -23,6 +23,8 @@ pub(super) struct Roster {
     /// The cell that it is of: another cell may have its type's id later.
     cell: Weak<CudaCell>,
     members: Vec<Member>,
+    /// The span of each member, by its position: all of them are looked at for each task.
+    spans: Vec<Span>,
     positions: HashMap<SlotId, usize>,
     /// Members that the GPU does not have as they are.
     changed: BTreeSet<usize>,
@@ -35,19 +37,29 @@ struct Member {
     slot: SlotId,
     row: Row,
     ports: Vec<Port>,
-    /// [`Listed::finishes_each`].
-    finishes_each: bool,
 }
 
-impl Member {
-    /// Marks the steps, from one at a time on, at which it writes what it computes, or may end.
+/// When a member runs, and when it writes.
+struct Span {
+    /// [`Row::first`] and [`Row::length`].
+    first: u32,
+    length: u32,
+    /// [`Listed::finishes_each`].
+    finishes_each: bool,
+    has_sinks: bool,
+    /// [`Row::may_end`].
+    may_end: bool,
+}
+
+impl Span {
+    /// Marks the steps, from one at a time on, at which the member writes what it computes, or may end.
     fn mark(&self, time: u32, finishes: &mut [bool]) {
-        let node = time.wrapping_sub(self.row.first);
+        let node = time.wrapping_sub(self.first);
         // Padding writes nothing.
-        let left = self.row.length.saturating_sub(node) as usize;
+        let left = self.length.saturating_sub(node) as usize;
         if self.finishes_each {
             finishes.iter_mut().take(left).for_each(|finishes| *finishes = true);
-        } else if self.row.sinks > 0
+        } else if self.has_sinks
             && let Some(last) = left.checked_sub(1)
             && let Some(finishes) = finishes.get_mut(last)
         {
@@ -69,6 +81,7 @@ impl Roster {
         Self {
             cell: Arc::downgrade(cell),
             members: Vec::new(),
+            spans: Vec::new(),
             positions: HashMap::new(),
             changed: BTreeSet::new(),
             memory: None,
@@ -78,6 +91,13 @@ impl Roster {
     fn join(&mut self, member: Member) {
         self.positions.insert(member.slot, self.members.len());
         self.changed.insert(self.members.len());
+        self.spans.push(Span {
+            first: member.row.first,
+            length: member.row.length,
+            finishes_each: member.listed.finishes_each(),
+            has_sinks: member.row.sinks > 0,
+            may_end: member.row.may_end(),
+        });
         self.members.push(member);
     }
 
@@ -85,6 +105,7 @@ impl Roster {
         // One that found no room is not here.
         let Some(position) = self.positions.remove(&slot) else { return };
         self.members.swap_remove(position);
+        self.spans.swap_remove(position);
         self.changed.remove(&self.members.len());
         if let Some(moved) = self.members.get(position) {
             self.positions.insert(moved.slot, position);
@@ -98,12 +119,10 @@ impl Roster {
         for position in std::mem::take(&mut self.changed) {
             let Member { row, ports, .. } = &self.members[position];
             let first = position * memory.ports_of_a_row;
-            let row = upload.add(&[Row { ports: first as u32, ..*row }]);
             let to = memory.rows.at() + (position * size_of::<Row>()) as u64;
-            upload.copy_records(to, row, size_of::<Row>());
-            let of_ports = upload.add(ports);
+            upload.bring(to, &[Row { ports: first as u32, ..*row }]);
             let to = memory.ports.at() + (first * size_of::<Port>()) as u64;
-            upload.copy_records(to, of_ports, size_of_val(ports.as_slice()));
+            upload.bring(to, ports);
         }
     }
 }
@@ -172,8 +191,7 @@ impl Submitter {
         let (time, half) = (slots.time(), slots.join(join.slot));
         let row = Row { slot: join.slot.index, half, ..listed.row(join.step, time) };
         let ports = listed.ports();
-        let finishes_each = listed.finishes_each();
-        Ok(Member { listed, slot: join.slot, row, ports, finishes_each })
+        Ok(Member { listed, slot: join.slot, row, ports })
     }
 
     fn run_members(
@@ -189,8 +207,8 @@ impl Submitter {
         let slots = self.slots(typed);
         let time = lock(&slots).time();
         let mut finishes = vec![false; steps as usize];
-        roster.members.iter().for_each(|member| member.mark(time, &mut finishes));
-        let may_end = roster.members.iter().filter(|member| member.row.may_end()).count();
+        roster.spans.iter().for_each(|span| span.mark(time, &mut finishes));
+        let may_end = roster.spans.iter().filter(|span| span.may_end).count();
         // A member's memory is not looked at where there is one GPU.
         let all = if self.state.workers.len() > 1 { &roster.members[..] } else { &[] };
         for member in all {
@@ -198,12 +216,12 @@ impl Submitter {
             self.bring_inputs(&member.listed, node..node + steps)?;
             self.note_writes(&member.listed, node..node + steps);
         }
-        let mut upload = Upload::default();
+        let mut upload = self.upload();
         roster.list_changes(&mut upload);
         let mut slots = lock(&slots);
         let extent = self.extent(roster.members.len(), steps as usize, may_end > 0);
         let frame = self.frame(typed, extent, Some(&slots))?;
-        let outputs = upload.add(&frame.outputs(typed));
+        let outputs = upload.keep(&frame.outputs(typed));
         let at = self.bring(upload)?;
         self.ends_expected += may_end;
         let memory = roster.memory.as_ref().expect("room was made");

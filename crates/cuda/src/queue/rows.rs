@@ -5,7 +5,6 @@ use batchmaker_graph::Item;
 
 use super::steps::{Run, TypedCell};
 use super::submitter::{Submitter, TaskError};
-use super::upload::Upload;
 use crate::kernels::batch::{Batch, Port, Row};
 use crate::lock::lock;
 use crate::memory::Slots;
@@ -82,9 +81,9 @@ impl Submitter {
         let may_end = list.rows.iter().filter(|row| row.may_end()).count();
         let extent = self.extent(list.rows.len(), 1, may_end > 0);
         let frame = self.frame(typed, extent, slots)?;
-        let mut upload = Upload::default();
-        let (rows, ports) = (upload.add(&list.rows), upload.add(&list.ports));
-        let outputs = upload.add(&frame.outputs(typed));
+        let mut upload = self.upload();
+        let (rows, ports) = (upload.keep(&list.rows), upload.keep(&list.ports));
+        let outputs = upload.keep(&frame.outputs(typed));
         let at = self.bring(upload)?;
         let batch = Batch {
             rows: at + rows,

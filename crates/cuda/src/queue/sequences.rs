@@ -38,14 +38,14 @@ impl Submitter {
             for (port, (row, &span)) in program.inputs().zip(in_spans).enumerate() {
                 let rows = |node: &Listed| node.of().inputs[port].clone();
                 inputs.push(self.host_rows(&nodes, row, span, rows, |from, to, bytes| {
-                    to_host.copy(to, Some(from), bytes);
+                    to_host.copy(to, from, bytes);
                 })?);
             }
             let mut outputs = Vec::new();
             for (port, (row, &span)) in program.outputs().zip(out_spans).enumerate() {
                 let rows = |node: &Listed| sink(node, port).clone();
                 outputs.push(self.host_rows(&nodes, row, span, rows, |to, from, bytes| {
-                    from_host.copy(to, Some(from), bytes);
+                    from_host.copy(to, from, bytes);
                 })?);
             }
             self.bring(to_host)?;

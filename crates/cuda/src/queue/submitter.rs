@@ -1,15 +1,16 @@
 //! What all work for a GPU is submitted with: its stream, memory for copies and registers, and the signal that work is done.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use batchmaker_device::DeviceError;
 use batchmaker_executor::ExecutorThreads;
 
 use super::completions::Completions;
 use super::programs::ProgramFailure;
-use super::upload::{ALIGNMENT, Upload};
+use super::upload::{Upload, Written};
 use crate::gpu::{Allocation, GpuError};
-use crate::kernels::rows::{BLOCK, COPY_ROWS, CopyArguments};
+use crate::kernels::rows::{BLOCK, COPY_ROWS, Copy, CopyArguments};
 use crate::memory::{Staged, Staging};
 use crate::state::DeviceState;
 use crate::worker::Worker;
@@ -71,7 +72,9 @@ pub(super) struct Submitter {
     arriving_bytes: usize,
     /// Copies within the GPU, or zeros, that follow these: the first states of chains.
     starting: Vec<(u64, Option<u64>, usize)>,
-    /// What a task uploads. The stream brings the next upload once what uses this one is done.
+    /// An empty upload, in memory that earlier ones had.
+    spare: Upload,
+    /// What a batch uses of an upload. The stream brings the next upload once what uses this one is done.
     buffer: Option<Allocation>,
     /// Registers of a batch, likewise.
     scratch: Option<Allocation>,
@@ -100,6 +103,7 @@ impl Submitter {
             arrivals: 0,
             number: 0,
             collected: 0,
+            spare: Upload::default(),
             buffer: None,
             scratch: None,
         })
@@ -145,7 +149,8 @@ impl Submitter {
 
     /// Brings what waits for an upload, if anything does.
     pub(super) fn bring_arriving(&mut self) -> Result<(), GpuError> {
-        match self.bring(Upload::default()) {
+        let upload = self.upload();
+        match self.bring(upload) {
             Err(error) if error.is_out_of_memory() => {
                 // Copies of the driver's need no memory of the GPU.
                 while let Some(arrival) = self.arriving.last() {
@@ -177,44 +182,44 @@ impl Submitter {
         self.worker.stream.clear(to + image.len() as u64, *zeros)
     }
 
-    /// Brings records to the GPU and has it make their copies, with those of what waits for an upload. Returns the address of the first record.
+    /// An empty upload.
+    pub(super) fn upload(&mut self) -> Upload {
+        std::mem::take(&mut self.spare)
+    }
+
+    /// Has the GPU make the copies of an upload, with those of what waits for one. Returns the address of the first record that the batch uses.
     pub(super) fn bring(&mut self, mut upload: Upload) -> Result<u64, GpuError> {
-        let mut arriving = Upload::default();
         for Arrival { to, image, zeros } in &self.arriving {
-            if !image.is_empty() {
-                let records = arriving.add(image);
-                arriving.copy_records(*to, records, image.len());
-            }
-            arriving.copy(to + image.len() as u64, None, *zeros);
+            upload.bring(*to, image);
+            upload.clear(to + image.len() as u64, *zeros);
         }
         for &(to, from, bytes) in &self.starting {
-            upload.copy(to, from, bytes);
+            match from {
+                Some(from) => upload.copy(to, from, bytes),
+                None => upload.clear(to, bytes),
+            }
         }
-        let parts = [arriving, upload].map(Upload::finish);
-        let first = parts[0].bytes.len().next_multiple_of(ALIGNMENT);
-        let bytes = first + parts[1].bytes.len();
+        let bytes = upload.bytes();
         if bytes == 0 {
             return Ok(0);
         }
-        let at = grow(&mut self.buffer, bytes, &self.worker)?;
+        let kept = grow(&mut self.buffer, upload.kept_bytes(), &self.worker)?;
         let staged = self.stage(bytes)?;
-        let (to, offset) = staged.range();
-        for (part, place) in parts.iter().zip([0, first]) {
-            to.write(offset + place, &part.bytes);
-        }
-        self.worker.stream.upload(at, staged.range(), bytes)?;
-        for (part, place) in parts.iter().zip([at, at + first as u64]) {
-            if part.copies > 0 {
-                let arguments = CopyArguments { copies: place + part.copies_at, uploaded: place };
-                let grid = [part.copies as u32, 1, 1];
-                self.worker.stream.launch(COPY_ROWS, grid, BLOCK, &arguments)?;
+        let Written { copies, from_host, within } = upload.write(&staged, kept);
+        let stream = &self.worker.stream;
+        stream.copied().r#in.fetch_add(bytes as u64, Ordering::Relaxed);
+        for (first, count) in [(0, from_host), (from_host, within)] {
+            if count > 0 {
+                let copies = copies + (first * size_of::<Copy>()) as u64;
+                stream.launch(COPY_ROWS, [count as u32, 1, 1], BLOCK, &CopyArguments { copies })?;
             }
         }
         // What an error left undone is done again.
         self.arriving.clear();
         self.arriving_bytes = 0;
         self.starting.clear();
-        Ok(at + first as u64)
+        self.spare = upload.emptied();
+        Ok(kept)
     }
 
     /// Has the GPU signal that the work that is being submitted is done.
@@ -225,6 +230,9 @@ impl Submitter {
 
 /// Memory of at least so many bytes: the one there is, or new memory of more.
 fn grow(memory: &mut Option<Allocation>, bytes: usize, worker: &Worker) -> Result<u64, GpuError> {
+    if bytes == 0 {
+        return Ok(0);
+    }
     if let Some(memory) = memory.as_ref().filter(|memory| memory.bytes() >= bytes) {
         return Ok(memory.at());
     }

@@ -149,6 +149,9 @@ fn talk(engine: &Engine, alone: &Alone, number: usize, chunks: &[usize], may_fai
     assert_eq!(rows, floats(&alone.reply(ask)[0].tensor), "{number}: chunks {chunks:?}");
 }
 
+/// How often all requests are sent at most, until some have streamed steps and have moved between GPUs.
+const TURNS_MAX: usize = 10;
+
 /// Requests and sessions on some GPUs, one of which may be lost on the way.
 fn play(emulated: &'static Emulated, gpus: usize, loses: bool) {
     play_with(emulated, gpus, loses, None);
@@ -168,32 +171,41 @@ fn play_with(emulated: &'static Emulated, gpus: usize, loses: bool, persistent: 
         (0..3).for_each(|salt| _ = alone.reply(Ask { kind: Kind::Stacked, length: 7, salt }));
     }
     let (mut streamed, mut failed) = (0, 0);
-    std::thread::scope(|scope| {
-        for number in 0..3 {
-            let (engine, alone) = (&engine, &alone);
-            scope.spawn(move || talk(engine, alone, number, &[2, 1, 4], loses));
-        }
-        let mut pending = Vec::new();
-        for (at, &ask) in asks.iter().enumerate() {
-            let mut request = ask.request();
-            request.stream = at % 2 == 0;
-            match engine.submit(ask.kind.model(), request) {
-                Ok(one) => pending.push((ask, one)),
-                Err(error) => assert!(loses && is_of_loss(&error), "{error}"),
+    let moved = || {
+        let devices = engine.statistics().devices;
+        devices.iter().map(|of| of.states_moved).sum::<u64>()
+    };
+    // Which sequences move depends on the speed of the GPUs.
+    for _ in 0..TURNS_MAX {
+        std::thread::scope(|scope| {
+            for number in 0..3 {
+                let (engine, alone) = (&engine, &alone);
+                scope.spawn(move || talk(engine, alone, number, &[2, 1, 4], loses));
             }
-            if at == asks.len() / 2 && loses {
-                emulated.configure("lose_device", "0");
+            let mut pending = Vec::new();
+            for (at, &ask) in asks.iter().enumerate() {
+                let mut request = ask.request();
+                request.stream = at % 2 == 0;
+                match engine.submit(ask.kind.model(), request) {
+                    Ok(one) => pending.push((ask, one)),
+                    Err(error) => assert!(loses && is_of_loss(&error), "{error}"),
+                }
+                if at == asks.len() / 2 && loses {
+                    emulated.configure("lose_device", "0");
+                }
             }
-        }
-        for (ask, one) in pending {
-            match check(&alone, ask, one, loses) {
-                Some(steps) => streamed += steps,
-                None => failed += 1,
+            for (ask, one) in pending {
+                match check(&alone, ask, one, loses) {
+                    Some(steps) => streamed += steps,
+                    None => failed += 1,
+                }
             }
+        });
+        if loses || streamed > 0 && (gpus == 1 || moved() > 0) {
+            break;
         }
-    });
-    let devices = engine.statistics().devices;
-    let moved: u64 = devices.iter().map(|of| of.states_moved).sum();
+    }
+    let moved = moved();
     println!(
         "{streamed} steps streamed, {moved} states moved, {failed} requests failed with their GPU"
     );

@@ -28,16 +28,15 @@ fn bytes(count: usize, seed: usize) -> Vec<u8> {
     (0..count).map(|at| (at * 7 + seed * 13 + at / 256) as u8).collect()
 }
 
-/// Copies of many lengths, at addresses that are multiples of four and others, from memory, from what was uploaded, and of zeros.
+/// Copies of many lengths, at addresses that are multiples of four and others, from memory and of zeros.
 fn copies(library: &KernelLibrary, count: usize, seed: u64) -> (Vec<Report>, bool) {
     const LENGTHS: [usize; 7] = [4, 1200, 7, 520, 1, 16, 131];
     let gpu = Gpu::new();
     let of_sources = 1300 + count;
-    let [kept, uploaded] = [1, 2].map(|seed| bytes(of_sources, seed));
+    let sources = bytes(of_sources, 1);
     let mut right = bytes(count * 1300, 3);
     let targets = gpu.upload(&right, "targets");
-    let [kept_at, uploaded_at] = [(&kept, "kept"), (&uploaded, "uploaded")]
-        .map(|(data, name)| gpu.upload(data.as_slice(), name));
+    let sources_at = gpu.upload(&sources, "sources");
     let (mut copies, mut to) = (Vec::new(), 0);
     for number in 0..count {
         let length = LENGTHS[number % LENGTHS.len()];
@@ -45,20 +44,17 @@ fn copies(library: &KernelLibrary, count: usize, seed: u64) -> (Vec<Report>, boo
         to += [0, 4, 3][number % 3];
         let from = number / 2;
         let target = &mut right[to..][..length];
-        let (of, is_uploaded) = match number % 4 {
-            0 => (from as u64, 1),
-            1 => (0, 0),
-            _ => (kept_at + from as u64, 0),
+        let from = if number % 4 == 1 {
+            target.fill(0);
+            0
+        } else {
+            target.copy_from_slice(&sources[from..][..length]);
+            sources_at + from as u64
         };
-        match number % 4 {
-            0 => target.copy_from_slice(&uploaded[from..][..length]),
-            1 => target.fill(0),
-            _ => target.copy_from_slice(&kept[from..][..length]),
-        }
-        copies.push(Copy { to: targets + to as u64, from: of, bytes: length as u32, is_uploaded });
+        copies.push(Copy { to: targets + to as u64, from, bytes: length as u64 });
         to += length;
     }
-    let arguments = CopyArguments { copies: gpu.upload(&copies, "copies"), uploaded: uploaded_at };
+    let arguments = CopyArguments { copies: gpu.upload(&copies, "copies") };
     let launch = [[count as u32, 1, 1], BLOCK];
     let reports = gpu.launch((library, COPY_ROWS), launch, &arguments, seed);
     let is_wrong = gpu.read::<u8>(targets, right.len()) != right;
@@ -318,8 +314,7 @@ bugs! {
     one_word_a_thread: "at < bytes / 4; at += THREADS" => "at < bytes / 4; at += bytes", Found::ByValues;
     words_past_the_bytes: "uint64_t)from | bytes) & 3) == 0" => "uint64_t)from) & 3) == 0", Found::ByValues;
     copies_of_nothing: "at] = from ? from[at] : (char)0;" => "at] = from[at];", Found::By(Fault::OutOfBounds);
-    uploaded_from_the_start: "of.uploaded + (uint64_t)copy->from" => "of.uploaded", Found::ByValues;
-    all_are_uploaded: "copy->is_uploaded ? " => "true ? ", Found::By(Fault::OutOfBounds);
+    copies_of_others: "of.copies[blockIdx.x];" => "of.copies[blockIdx.x ^ 1];", Found::ByAnything;
     idle_rows_kept: "!of.clears_idle || is_running(of.batch, row)" => "true", Found::ByValues;
     idle_rows_cleared: "!of.clears_idle || is_running" => "is_running", Found::ByValues;
     no_check_of_words: "!(batch.ended && batch.ended[" => "!(batch.ended[", Found::By(Fault::OutOfBounds);
