@@ -213,7 +213,7 @@ impl Device for CudaDevice {
         memory.free();
         *lock(&self.state.bytes) -= memory.budget_bytes;
         let mut retired = lock(&self.state.retired);
-        if retired.len() < RETIRED_MAX {
+        if memory.is_small() && retired.len() < RETIRED_MAX {
             retired.push(memory);
         }
     }

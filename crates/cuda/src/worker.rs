@@ -94,8 +94,14 @@ impl Worker {
 
     /// The worker is lost: its GPU does nothing any more. Its queue is to report it.
     pub(crate) fn lose(&self, reason: &str) {
-        lock(&self.lost).get_or_insert_with(|| reason.into());
-        self.host_pool.abandon();
+        {
+            let mut lost = lock(&self.lost);
+            if lost.is_none() {
+                // Before anybody knows of the loss, who may give back memory that the GPU still writes to.
+                self.host_pool.abandon();
+                *lost = Some(reason.into());
+            }
+        }
         if let Some(bell) = self.bell.get() {
             bell.ring();
         }

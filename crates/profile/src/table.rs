@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use batchmaker_device::Device;
-use batchmaker_graph::Precision;
+use batchmaker_graph::{Precision, StatePlacement};
 
 use crate::curve::{Curve, Point};
 use crate::file::{CellProfile, ModelProfile};
@@ -13,9 +13,14 @@ use crate::goal::Goal;
 /// them, how far replies are from those in f32, and the limits that a goal leads to.
 pub fn profile_table(profile: &ModelProfile, device: &dyn Device, goal: Goal) -> String {
     let mut text = String::new();
+    let capabilities = device.capabilities();
+    let worker = match (capabilities.placement, profile.threads) {
+        (StatePlacement::PerWorker, _) => format!("on {}", capabilities.processor),
+        (StatePlacement::Shared, 1) => "a worker of 1 thread".to_owned(),
+        (StatePlacement::Shared, threads) => format!("a worker of {threads} threads"),
+    };
     for (name, cell) in &profile.cells {
-        let threads = if profile.threads == 1 { "thread" } else { "threads" };
-        let _ = writeln!(text, "{name}, a worker of {} {threads}", profile.threads);
+        let _ = writeln!(text, "{name}, {worker}");
         if curves_of(cell).next().is_none() {
             text.push_str("  was not measured\n");
             continue;

@@ -63,9 +63,8 @@ impl HostPool {
         let place = match state.pieces.take(piece, false) {
             Some(place) => place,
             None => {
-                drop(state);
+                // Others wait, and find the rest of it.
                 let block = Arc::new(Pinned::new(gpu, BLOCK_BYTES)?);
-                state = self.state();
                 let place = HostPlace { block: state.blocks.len(), offset: 0 };
                 state.blocks.push(block);
                 state.pieces.add(place.behind(piece), BLOCK_BYTES - piece);
@@ -92,9 +91,32 @@ impl HostPool {
 impl Drop for HostAllocation {
     fn drop(&mut self) {
         let Some((pool, place, bytes, generation)) = self.returns.take() else { return };
-        let mut state = pool.state();
-        if state.generation == generation {
-            state.pieces.free(place, bytes);
+        pool.state().free(place, bytes, generation);
+    }
+}
+
+impl State {
+    /// Frees a piece that was given out in some generation.
+    fn free(&mut self, place: HostPlace, bytes: usize, generation: u64) {
+        if generation == self.generation {
+            self.pieces.free(place, bytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_that_a_lost_gpu_may_write_to_are_not_given_out() {
+        let pool = HostPool::new(false);
+        let place = |offset| HostPlace { block: 0, offset };
+        pool.state().free(place(256), 256, 0);
+        pool.abandon();
+        pool.state().free(place(512), 256, 0);
+        pool.state().free(place(768), 256, 1);
+        let take = || pool.state().pieces.take(256, false).map(|place| place.offset);
+        assert_eq!([take(), take(), take()], [Some(768), Some(256), None], "512 was in use");
     }
 }

@@ -24,8 +24,8 @@ const ALIGNMENT: usize = 64;
 /// The most bytes of a request's values in memory of the host. What is larger comes to the host faster by a copy.
 pub(crate) const ON_HOST_BYTES: usize = 1 << 16;
 
-/// The most bytes of an image that is kept until the request's memory is dropped: threads of workers drop larger ones alone.
-const KEPT_IMAGE_BYTES: usize = 1 << 12;
+/// The most bytes of the records of a request that is small.
+const SMALL_BYTES: usize = 1 << 14;
 
 /// Where the values of a request begin, for kernels of one GPU.
 #[derive(Clone, Copy)]
@@ -159,15 +159,21 @@ impl RequestMemory {
         resident.base(worker).expect("they were given a place")
     }
 
-    /// Frees all values: no task uses them any more. What is left of them is small.
+    /// Frees all values: no task uses them any more.
     pub(crate) fn free(&self) {
         let mut resident = lock(&self.resident);
         resident.gpus.iter_mut().for_each(|resident| drop(resident.take()));
         resident.host = None;
         drop(resident);
-        if self.image_bytes > KEPT_IMAGE_BYTES {
+        if !self.is_small() {
             *lock(&self.image) = Arc::default();
         }
+    }
+
+    /// Whether what is left of it, once the values are free, has few bytes.
+    pub(crate) fn is_small(&self) -> bool {
+        let records = self.image_bytes + self.graph.record_bytes();
+        self.holders.is_none() && records <= SMALL_BYTES
     }
 
     /// The elements of some rows that kernels have written, if they are in memory of the host.

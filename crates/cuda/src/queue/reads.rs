@@ -53,27 +53,26 @@ impl<E: Into<TaskError>> From<E> for ReadError {
 impl Submitter {
     /// What is read, if all of it is in memory of the host.
     pub(super) fn read_on_host(&self, read: &Read) -> Option<Vec<TensorData>> {
+        let (request, some) = match read {
+            Read::Rows { request, values, rows } => {
+                (*request, Some((values, rows.start as usize..rows.end as usize)))
+            }
+            Read::Outputs { request } => (*request, None),
+            Read::State(_) => return None,
+        };
+        let memory = self.state.requests.get(request);
+        let values = some.as_ref().map_or(memory.graph.outputs(), |(values, _)| values);
+        if !values.iter().all(|&value| memory.is_on_host(value)) {
+            return None;
+        }
         let mut bytes = 0;
-        let mut value = |memory: &RequestMemory, value: ValueIndex, rows: Range<usize>| {
+        let take = |&value: &ValueIndex| {
+            let rows = some.as_ref().map_or(0..memory.rows(value), |(_, rows)| rows.clone());
             bytes += rows.len() * memory.row_bytes(value);
             memory.read(value, rows)
         };
-        let data: Option<Vec<TensorData>> = match read {
-            Read::Rows { request, values, rows } => {
-                let memory = self.state.requests.get(*request);
-                let rows = rows.start as usize..rows.end as usize;
-                values.iter().map(|&of| value(&memory, of, rows.clone())).collect()
-            }
-            Read::Outputs { request } => {
-                let memory = self.state.requests.get(*request);
-                let outputs = memory.graph.outputs().iter();
-                outputs.map(|&of| value(&memory, of, 0..memory.rows(of))).collect()
-            }
-            Read::State(_) => None,
-        };
-        if data.is_some() {
-            self.worker.stream.copied().out.fetch_add(bytes as u64, Ordering::Relaxed);
-        }
+        let data = values.iter().map(take).collect();
+        self.worker.stream.copied().out.fetch_add(bytes as u64, Ordering::Relaxed);
         data
     }
 

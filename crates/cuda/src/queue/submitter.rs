@@ -149,26 +149,11 @@ impl Submitter {
 
     /// Brings what waits for an upload, if anything does.
     pub(super) fn bring_arriving(&mut self) -> Result<(), GpuError> {
-        let upload = self.upload();
-        match self.bring(upload) {
-            Err(error) if error.is_out_of_memory() => {
-                // Copies of the driver's need no memory of the GPU.
-                while let Some(arrival) = self.arriving.last() {
-                    let arrival = Arrival { image: arrival.image.clone(), ..*arrival };
-                    self.bring_alone(&arrival)?;
-                    self.arriving.pop();
-                }
-                self.arriving_bytes = 0;
-                for (to, from, bytes) in self.starting.drain(..) {
-                    match from {
-                        Some(from) => self.worker.stream.copy(to, from, bytes)?,
-                        None => self.worker.stream.clear(to, bytes)?,
-                    }
-                }
-                Ok(())
-            }
-            brought => brought.map(drop),
+        if self.arriving.is_empty() && self.starting.is_empty() {
+            return Ok(());
         }
+        let upload = self.upload();
+        self.bring(upload).map(drop)
     }
 
     fn bring_alone(&mut self, arrival: &Arrival) -> Result<(), GpuError> {
@@ -201,6 +186,7 @@ impl Submitter {
         }
         let bytes = upload.bytes();
         if bytes == 0 {
+            self.spare = upload;
             return Ok(0);
         }
         let kept = grow(&mut self.buffer, upload.kept_bytes(), &self.worker)?;

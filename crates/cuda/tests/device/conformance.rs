@@ -13,6 +13,8 @@ struct Cuda {
     gpus: usize,
     /// What compiles kernels that are made for a cell, if such are used.
     persistent: Option<Compile>,
+    /// [`CudaConfig::block_bytes`].
+    block_bytes: usize,
 }
 
 impl Subject for Cuda {
@@ -25,7 +27,8 @@ impl Subject for Cuda {
         let lose = move |worker: batchmaker_graph::WorkerId| {
             emulated.configure("lose_device", &worker.index().to_string());
         };
-        let config = CudaConfig { persistent: self.persistent, ..config(self.gpus) };
+        let Self { persistent, block_bytes, .. } = *self;
+        let config = CudaConfig { persistent, block_bytes, ..config(self.gpus) };
         let device = Arc::new(CudaDevice::new(config).unwrap());
         Instance { device, lose: Some(Box::new(lose)) }
     }
@@ -44,30 +47,37 @@ impl Subject for Cuda {
     }
 }
 
-/// Runs the cases whose group is chosen, and checks which ones are skipped.
-fn check(emulated: &'static Emulated, gpus: usize, is_chosen: fn(&str) -> bool) {
-    check_with(emulated, gpus, None, is_chosen);
+impl Cuda {
+    fn new(emulated: &'static Emulated, gpus: usize) -> Self {
+        Self { emulated, gpus, persistent: None, block_bytes: config(gpus).block_bytes }
+    }
+
+    /// Runs the cases whose group is chosen, and checks which ones are skipped.
+    fn check(&self, is_chosen: fn(&str) -> bool) {
+        self.emulated.configure("devices", &self.gpus.to_string());
+        let cases = conformance::cases().into_iter().filter(|case| is_chosen(case.name()));
+        let summary = conformance::run(self, cases.collect());
+        assert!(summary.passed > 0, "no case is chosen");
+        let is_expected = |name: &&String| {
+            name.starts_with("precisions/int8: ")
+                || **name == "streams/steps of a task that goes on"
+                || **name == "plans/batches run as measured have the same bits"
+        };
+        let unexpected: Vec<_> = summary.skipped.iter().filter(|name| !is_expected(name)).collect();
+        assert!(unexpected.is_empty(), "{unexpected:?} are skipped");
+        assert_eq!(self.emulated.reports(), [""; 0]);
+    }
 }
 
-/// The same, with kernels that are made for a cell, if something compiles them.
-fn check_with(
-    emulated: &'static Emulated,
-    gpus: usize,
-    persistent: Option<Compile>,
-    is_chosen: fn(&str) -> bool,
-) {
-    emulated.configure("devices", &gpus.to_string());
-    let cases = conformance::cases().into_iter().filter(|case| is_chosen(case.name()));
-    let summary = conformance::run(&Cuda { emulated, gpus, persistent }, cases.collect());
-    assert!(summary.passed > 0, "no case is chosen");
-    let is_expected = |name: &&String| {
-        name.starts_with("precisions/int8: ")
-            || **name == "streams/steps of a task that goes on"
-            || **name == "plans/batches run as measured have the same bits"
-    };
-    let unexpected: Vec<_> = summary.skipped.iter().filter(|name| !is_expected(name)).collect();
-    assert!(unexpected.is_empty(), "{unexpected:?} are skipped");
-    assert_eq!(emulated.reports(), [""; 0]);
+/// Runs the cases whose group is chosen on some GPUs.
+fn check(emulated: &'static Emulated, gpus: usize, is_chosen: fn(&str) -> bool) {
+    Cuda::new(emulated, gpus).check(is_chosen);
+}
+
+/// The same, with kernels that are made for a cell.
+fn check_persistent(emulated: &'static Emulated, gpus: usize, is_chosen: fn(&str) -> bool) {
+    let persistent = Some(compile_for_cell as Compile);
+    Cuda { persistent, ..Cuda::new(emulated, gpus) }.check(is_chosen);
 }
 
 /// Whether a case needs two workers.
@@ -91,11 +101,21 @@ fn one_gpu() {
     in_process("conformance::one_gpu", 1, check);
 }
 
+/// Requests and slots in memory that others had before, as on a GPU.
+#[test]
+fn memory_is_used_again() {
+    let check = |emulated| {
+        let cuda = Cuda { block_bytes: 1 << 18, ..Cuda::new(emulated, 1) };
+        cuda.check(|name| name.starts_with("lifetimes/") || name.starts_with("ends/"));
+    };
+    in_process("conformance::memory_is_used_again", 1, check);
+}
+
 /// Chains of cells whose weights stay in registers for all steps of a task.
 #[test]
 fn persistent_kernels() {
     let check = |emulated| {
-        check_with(emulated, 1, Some(compile_for_cell), |name| name.starts_with("chains/"));
+        check_persistent(emulated, 1, |name| name.starts_with("chains/"));
         let asked = emulated.asked();
         for cell in ["lstm", "gru_reset_after", "gru_reset_before", "rnn_tanh"] {
             let launch = format!("a launch of persistent_{cell}_");
@@ -108,7 +128,7 @@ fn persistent_kernels() {
 #[test]
 fn persistent_kernels_on_two_gpus() {
     let check = |emulated| {
-        check_with(emulated, 2, Some(compile_for_cell), |name| name.starts_with("two workers/"));
+        check_persistent(emulated, 2, |name| name.starts_with("two workers/"));
     };
     in_process("conformance::persistent_kernels_on_two_gpus", 1, check);
 }

@@ -20,6 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("lifetimes/a type's id stands for another cell", another_cell),
         Case::new("lifetimes/a type is taken while others are used", taken_while_used),
         Case::new("lifetimes/many slots", many_slots),
+        Case::new("lifetimes/rows that nobody has written are zeros", unwritten),
     ]
 }
 
@@ -92,6 +93,40 @@ fn another_cell(subject: &dyn Subject) -> Check {
             }
         }
     }
+    Ok(())
+}
+
+/// A chain that runs two nodes, in memory that the values of another request had before.
+fn unwritten(subject: &dyn Subject) -> Check {
+    const NODES: usize = 2;
+    let cell = ChainCell::all()[0].cell();
+    let mut harness = Harness::new(subject, vec![cell])?;
+    let id = |generation| RequestId { index: 0, generation };
+    let all = run(&mut harness, 0, id(0), CELL, (6, 1))?;
+    let cell = harness.cells[0].clone();
+    let request = Chain::new(&cell, CELL, 6, 1).request(&cell);
+    harness.admit_as(id(1), &request.graph, request.inputs.clone())?;
+    let slot = harness.take_slot(CELL);
+    let join = Join { request: id(1), run: RunIndex(0), slot, step: 0, moved_from: None };
+    let leaves = harness.leave(0, CELL);
+    let work = Work::Roster { leaves, joins: vec![join], steps: NODES as u32 };
+    harness.workers[0].run([(CELL, work)])?;
+    let some = harness.finish(0, id(1))?;
+    let mut all_written = 0;
+    for ((&value, all), some) in request.graph.outputs().iter().zip(&all).zip(&some) {
+        let (TensorData::F32(all), TensorData::F32(some)) = (all, some) else {
+            return Err("an output is not of numbers".into());
+        };
+        let rows = request.graph.values()[value.index()].rows as usize;
+        let width = all.len() / rows;
+        let is_written = |row: &&[f32]| row.iter().any(|&x| x != 0.0);
+        let written = some.chunks(width).filter(is_written).count();
+        ensure!(written <= NODES, "{written} rows of {rows} are written");
+        all_written += written;
+        let mut pairs = some.chunks(width).zip(all.chunks(width));
+        ensure!(pairs.all(|(row, of_all)| !is_written(&row) || row == of_all), "other rows");
+    }
+    ensure!(all_written >= NODES, "{all_written} rows are written");
     Ok(())
 }
 

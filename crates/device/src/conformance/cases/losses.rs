@@ -10,7 +10,6 @@ use crate::conformance::compare::same_bits;
 use crate::conformance::graphs::Chain;
 use crate::conformance::harness::Harness;
 use crate::conformance::subject::{LoseWorker, Subject};
-use crate::contract::Read;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -61,8 +60,10 @@ fn lost(subject: &dyn Subject) -> Check<Outcome> {
         let second = Work::Roster { leaves: Vec::new(), joins: Vec::new(), steps: 4 };
         harness.workers[at].submit([(CELL, first), (CELL, second)])?;
     }
-    harness.workers[0].ask(Read::Outputs { request: ids[0] });
     lose(WorkerId(0));
+    // Nothing of the others may be in flight any more.
+    let third = Work::Roster { leaves: vec![slots[0]], joins: Vec::new(), steps: 1 };
+    harness.workers[0].submit([(CELL, third)])?;
     let reason = harness.workers[0].wait_for_loss()?;
     ensure!(!reason.is_empty(), "a worker is lost for no reason");
     harness.device.retire(ids[0]);
