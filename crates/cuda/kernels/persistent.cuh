@@ -166,6 +166,27 @@ DEVICE Batch batch_at(const PersistentArguments& of, int step) {
   return batch;
 }
 
+// The states of a tile of rows and units after the step, from the sums of products of h, and from those of x: `sums_of_x(row, unit)`, [gates].
+template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GATE_ROWS, class SumsOfX>
+DEVICE void finish_tile(const PersistentArguments& of, const Batch& batch, int first, int first_unit, const float (&tile)[HEIGHT][HIDDEN],
+                        const float (&totals)[HEIGHT][GATE_ROWS], SumsOfX sums_of_x) {
+  for (int at = threadIdx.x; at < HEIGHT * WIDTH; at += blockDim.x) {
+    const int row = first + at / WIDTH, unit = first_unit + at % WIDTH;
+    if (row >= batch.count || unit >= HIDDEN) continue;
+    const float* of_x = sums_of_x(row, unit);
+    const float* of_h = totals[at / WIDTH] + at % WIDTH * Cell::GATES;
+    float sums[Cell::SUMS];
+    for (int gate = 0; gate < Cell::GATES; gate++) sums[gate] = of_x[gate];
+    if (Cell::LAST_OF_H >= Cell::GATES) sums[Cell::LAST_OF_H] = of.b[unit * Cell::SUMS + Cell::LAST_OF_H];
+    for (int gate = 0; gate < Cell::GATES; gate++) sums[gate == Cell::GATES - 1 ? Cell::LAST_OF_H : gate] += of_h[gate];
+    float c = Cell::HAS_C ? unit_of(batch, of.c, row, unit) : 0.f;
+    const float h = Cell::next(sums, tile[at / WIDTH][unit], c, of.peepholes, unit);
+    ((float*)locate(batch, of.next_h, row))[unit] = h;
+    if (Cell::HAS_C) ((float*)locate(batch, of.next_c, row))[unit] = c;
+    write_to_sinks(of, batch, row, unit, h, c);
+  }
+}
+
 // The steps of an LSTM, of a GRU whose reset gate comes after the product, or of an RNN: one barrier a step.
 template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int LANES> DEVICE void run_steps(const PersistentArguments& of) {
   typedef Resident<Cell::GATES, HIDDEN, WIDTH, HEIGHT, GROUPS_OF_BLOCK, LANES> Weights;
@@ -181,21 +202,9 @@ template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, in
       fill_tile(tile, of_rows, batch, of.h, first);
       weights.multiply(tile, totals);
       __syncthreads();
-      for (int at = threadIdx.x; at < HEIGHT * WIDTH; at += blockDim.x) {
-        const int row = first + at / WIDTH, unit = first_unit + at % WIDTH;
-        if (row >= batch.count || unit >= HIDDEN) continue;
-        const float* projected = of.projected + (((long long)step * batch.count + row) * HIDDEN + unit) * Cell::GATES;
-        const float* of_h = totals[at / WIDTH] + at % WIDTH * Cell::GATES;
-        float sums[Cell::SUMS];
-        for (int gate = 0; gate < Cell::GATES; gate++) sums[gate] = projected[gate];
-        if (Cell::LAST_OF_H >= Cell::GATES) sums[Cell::LAST_OF_H] = of.b[unit * Cell::SUMS + Cell::LAST_OF_H];
-        for (int gate = 0; gate < Cell::GATES; gate++) sums[gate == Cell::GATES - 1 ? Cell::LAST_OF_H : gate] += of_h[gate];
-        float c = Cell::HAS_C ? unit_of(batch, of.c, row, unit) : 0.f;
-        const float h = Cell::next(sums, tile[at / WIDTH][unit], c, of.peepholes, unit);
-        ((float*)locate(batch, of.next_h, row))[unit] = h;
-        if (Cell::HAS_C) ((float*)locate(batch, of.next_c, row))[unit] = c;
-        write_to_sinks(of, batch, row, unit, h, c);
-      }
+      const float* projected = of.projected + (long long)step * batch.count * HIDDEN * Cell::GATES;
+      const auto sums_of_x = [&](int row, int unit) { return projected + ((long long)row * HIDDEN + unit) * Cell::GATES; };
+      finish_tile<Cell, HIDDEN, WIDTH>(of, batch, first, first_unit, tile, totals, sums_of_x);
     }
     if (step + 1 < of.steps && !wait_for_grid(of, step + 1)) return;
   }

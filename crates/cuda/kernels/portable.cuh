@@ -44,6 +44,13 @@ DEVICE uint32_t ld_acquire_gpu(const uint32_t* at) {
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
   return value;
 }
+
+// The same of a value that the host has stored.
+DEVICE uint64_t ld_acquire_sys(const uint64_t* at) {
+  uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+  return value;
+}
 #endif
 
 DEVICE int least(int a, int b) { return a < b ? a : b; }

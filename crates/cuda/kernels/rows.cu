@@ -1,24 +1,8 @@
 // Copies of rows, the end of a step, and the signal that work is done. A block copies a row.
 #include "batch.cuh"
+#include "copies.cuh"
 
 constexpr int THREADS = 128;
-
-// Copies bytes, or writes zeros where the source is null. All threads of the block call it.
-DEVICE void copy_bytes(char* to, const char* from, uint32_t bytes) {
-  const bool are_words = (((uint64_t)to | (uint64_t)from | bytes) & 3) == 0;
-  if (are_words) {
-    for (uint32_t at = threadIdx.x; at < bytes / 4; at += THREADS) ((uint32_t*)to)[at] = from ? ((const uint32_t*)from)[at] : 0u;
-  } else {
-    for (uint32_t at = threadIdx.x; at < bytes; at += THREADS) to[at] = from ? from[at] : (char)0;
-  }
-}
-
-// A copy: `Copy` of src/kernels/rows.rs.
-struct Copy {
-  char* to;
-  const char* from;  // null for zeros
-  uint64_t bytes;
-};
 
 // `CopyArguments` of src/kernels/rows.rs.
 struct CopyArguments {
@@ -27,7 +11,7 @@ struct CopyArguments {
 
 extern "C" __global__ void __launch_bounds__(THREADS) copy_rows(CopyArguments of) {
   const Copy copy = of.copies[blockIdx.x];
-  copy_bytes(copy.to, copy.from, (uint32_t)copy.bytes);
+  copy_bytes(copy.to, copy.from, (uint32_t)copy.bytes, THREADS);
 }
 KERNEL(copy_rows)
 
@@ -43,7 +27,7 @@ struct CopyOperandArguments {
 extern "C" __global__ void __launch_bounds__(THREADS) copy_operand(CopyOperandArguments of) {
   const int row = blockIdx.x;
   const bool is_wanted = !of.clears_idle || is_running(of.batch, row);
-  copy_bytes(locate(of.batch, of.to, row), is_wanted ? locate(of.batch, of.from, row) : nullptr, of.bytes);
+  copy_bytes(locate(of.batch, of.to, row), is_wanted ? locate(of.batch, of.from, row) : nullptr, of.bytes, THREADS);
 }
 KERNEL(copy_operand)
 
@@ -84,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish_step(FinishArgument
     const Port& sink = sink_of(of.batch, row, of.inputs, at);
     // A chain that may end with its next node may have its last row in this one.
     if (is_of_last(sink) && node + 1 != own->length && !has_stop) continue;
-    copy_bytes(row_of_sink(sink, node), locate(of.batch, of.outputs[sink.sink / 2], row), sink.bytes);
+    copy_bytes(row_of_sink(sink, node), locate(of.batch, of.outputs[sink.sink / 2], row), sink.bytes, THREADS);
   }
 }
 KERNEL(finish_step)

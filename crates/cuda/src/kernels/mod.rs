@@ -10,6 +10,7 @@
 //! | `tiles.rs` | how products are divided: `products.cuh` |
 //! | `step.rs` | what all steps of recurrent cells share: `recurrent.cuh` |
 //! | `persistent.rs` | recurrent cells whose weights stay in registers: `persistent.cuh` |
+//! | `quantum.rs` | the same while the batch changes: `quantum.cuh` |
 //! | `projection.rs` | products of x for several steps at once: `project_inputs.cu` |
 //! | `recurrent.rs` | steps of recurrent cells: `recurrent_step.cu` |
 //! | `lstm_of_bytes.rs` | steps of LSTMs of bytes: `lstm_of_bytes.cu` |
@@ -22,6 +23,7 @@ pub mod linear;
 mod lstm_of_bytes;
 pub mod persistent;
 pub mod projection;
+pub mod quantum;
 pub mod recurrent;
 pub mod rows;
 mod step;
@@ -55,13 +57,15 @@ pub const SOURCES: [Source; 6] = sources![
 ];
 
 /// The headers that they include.
-pub const HEADERS: [Source; 6] = sources![
+pub const HEADERS: [Source; 8] = sources![
     "portable.cuh",
+    "copies.cuh",
     "batch.cuh",
     "weights.cuh",
     "products.cuh",
     "recurrent.cuh",
-    "persistent.cuh"
+    "persistent.cuh",
+    "quantum.cuh"
 ];
 
 /// The names of all kernels.

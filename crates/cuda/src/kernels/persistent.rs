@@ -197,6 +197,17 @@ impl PersistentKernel {
     /// Kernels of all cells of the sizes of GRNN's Table 1, in the mappings that its cost model ranks first on a GPU of 132 multiprocessors: those whose
     /// registers are kept in a table. An LSTM and a GRU for all batches, others for one.
     pub fn of_table_1() -> Vec<Self> {
+        let mut kernels = Vec::new();
+        for (rows, limits, all) in Self::ranked_for_table_1() {
+            let once = all.iter().filter_map(|of| of.with_one_barrier());
+            kernels.extend(once.into_iter().find(|of| of.fits(rows, limits)));
+            kernels.extend(all.first());
+        }
+        kernels
+    }
+
+    /// For each of these cells, sizes and batches: the rows, the limits, and the kernels that fit, the cheapest first.
+    pub(super) fn ranked_for_table_1() -> impl Iterator<Item = (usize, Limits, Vec<Self>)> {
         let multiprocessors = 132;
         let model = CostModel { multiprocessors: multiprocessors as f64, ..CostModel::TITAN_V };
         let limits = Limits::of(multiprocessors);
@@ -208,17 +219,13 @@ impl PersistentKernel {
             (gru(false), &[10]),
             (rnn, &[10]),
         ];
-        let mut kernels = Vec::new();
-        for (kind, batches) in kinds {
+        kinds.into_iter().flat_map(move |(kind, batches)| {
             let sizes = [64, 256, 1024].into_iter();
-            for (hidden, &rows) in sizes.flat_map(|of| batches.iter().map(move |rows| (of, rows))) {
-                let all = Self::ranked(&kind, (hidden, rows), limits, &model);
-                let once = all.iter().filter_map(|of| of.with_one_barrier());
-                kernels.extend(once.into_iter().find(|of| of.fits(rows, limits)));
-                kernels.extend(all.first());
-            }
-        }
-        kernels
+            let sizes = sizes.flat_map(move |of| batches.iter().map(move |&rows| (of, rows)));
+            sizes.map(move |(hidden, rows)| {
+                (rows, limits, Self::ranked(&kind, (hidden, rows), limits, &model))
+            })
+        })
     }
 
     /// The kernel's name.
@@ -239,36 +246,54 @@ impl PersistentKernel {
     pub fn source(kernels: &[Self]) -> String {
         let mut source = "#include \"persistent.cuh\"\n".to_owned();
         for kernel in kernels {
-            let Mapping { tile_width, tile_height, groups, lanes } = kernel.mapping;
             let run = match kernel.cell {
-                PersistentCell::Lstm => "run_steps<Lstm, ",
-                PersistentCell::GruResetAfter => "run_steps<GruResetAfter, ",
-                PersistentCell::GruResetBefore => "run_gru_reset_before<",
-                PersistentCell::GruResetBeforeOnce => "run_gru_reset_before_once<",
-                PersistentCell::RnnTanh => "run_steps<RnnTanh, ",
-                PersistentCell::RnnRelu => "run_steps<RnnRelu, ",
+                PersistentCell::GruResetBefore => "run_gru_reset_before<".to_owned(),
+                PersistentCell::GruResetBeforeOnce => "run_gru_reset_before_once<".to_owned(),
+                _ => format!("run_steps<{}, ", kernel.cell_with_one_barrier().unwrap_or_default()),
             };
-            let (name, threads, hidden) = (kernel.name(), kernel.mapping.threads(), kernel.hidden);
-            writeln!(
-                source,
-                "PERSISTENT({name}, {threads}, {run}{hidden}, {tile_width}, {tile_height}, {groups}, {lanes}>)"
-            )
-            .expect("memory takes text");
+            let (name, threads, shape) = (kernel.name(), kernel.mapping.threads(), kernel.shape());
+            writeln!(source, "PERSISTENT({name}, {threads}, {run}{shape}>)")
+                .expect("memory takes text");
         }
         source
+    }
+
+    /// The cell, as kernels name it, if a step has one barrier and no sums of r.
+    pub(super) fn cell_with_one_barrier(&self) -> Option<&'static str> {
+        match self.cell {
+            PersistentCell::Lstm => Some("Lstm"),
+            PersistentCell::GruResetAfter => Some("GruResetAfter"),
+            PersistentCell::RnnTanh => Some("RnnTanh"),
+            PersistentCell::RnnRelu => Some("RnnRelu"),
+            PersistentCell::GruResetBefore | PersistentCell::GruResetBeforeOnce => None,
+        }
+    }
+
+    /// Its numbers, as kernels take them.
+    pub(super) fn shape(&self) -> String {
+        let Mapping { tile_width, tile_height, groups, lanes } = self.mapping;
+        format!("{}, {tile_width}, {tile_height}, {groups}, {lanes}", self.hidden)
+    }
+
+    /// Sums of a tile of rows and units.
+    pub(super) fn sums_of_tile(&self) -> usize {
+        let Mapping { tile_width, tile_height, .. } = self.mapping;
+        self.gates().iter().sum::<usize>() * tile_width * tile_height
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::quantum::QuantumKernel;
     use super::*;
 
     #[test]
     fn the_kernels_of_table_1_are_those_of_the_file() {
-        let source = PersistentKernel::source(&PersistentKernel::of_table_1());
+        let persistent = PersistentKernel::source(&PersistentKernel::of_table_1());
+        let quantum = QuantumKernel::source(&QuantumKernel::of_table_1());
         assert_eq!(
             include_str!("../../table_1.cu"),
-            source,
+            persistent + &quantum,
             "`cargo run -p batchmaker-cuda --example table_1` prints it"
         );
     }
@@ -288,6 +313,46 @@ mod tests {
                     [registers, shared].map(|of| of.parse::<usize>().unwrap());
                 assert!(registers <= expected, "{name}: {registers} registers, not {expected}");
                 assert!(shared <= kernel.shared_bytes(), "{name}: {shared} bytes");
+            }
+        }
+    }
+
+    /// All blocks of a grid run at a time on an A100, an H100 and a B200, by what the table says of a kernel and by what these have (CUDA C++ programming
+    /// guide, "Compute capabilities").
+    #[test]
+    fn grids_are_resident() {
+        // The column of the table, multiprocessors, and KiB of shared memory of one.
+        let gpus = [("sm_80", 108, 164), ("sm_90", 132, 228), ("sm_100", 148, 228)];
+        let table = include_str!("../../registers.md");
+        let cells = |line: &'static str| line.split('|').map(str::trim);
+        let head = table.lines().find(|line| line.starts_with("| kernel")).expect("a head");
+        let persistent = PersistentKernel::of_table_1().into_iter().map(|of| (of.name(), of));
+        let quantum = QuantumKernel::of_table_1();
+        let quantum = quantum.into_iter().map(|of| (of.name(), *of.persistent()));
+        for (name, kernel) in persistent.chain(quantum) {
+            let quoted = format!("`{name}`");
+            let row = table.lines().find(|line| cells(line).any(|cell| cell == quoted));
+            for (architecture, multiprocessors, shared_kib) in gpus {
+                let column = cells(head).position(|cell| cell == architecture).unwrap();
+                let cell = cells(row.expect("the table has it")).nth(column).unwrap();
+                let (registers, shared) = cell.split_once("; ").unwrap();
+                let [registers, shared] =
+                    [registers, shared].map(|of| of.parse::<usize>().unwrap());
+                let threads = kernel.block()[0] as usize;
+                // A warp takes registers by 256, a block 1 KiB of shared memory beside its own.
+                let of_warp = (registers * 32).next_multiple_of(256);
+                let blocks = (65_536 / of_warp / threads.div_ceil(32))
+                    .min(shared_kib * 1024 / (shared + 1024))
+                    .min(2048 / threads)
+                    .min(32);
+                let resident = blocks * multiprocessors;
+                let [columns, rows, _] = kernel.grid(1 << 20, resident);
+                let grid = (columns * rows) as usize;
+                // The mappings are for the 132 multiprocessors of an H100: an A100 gets others where these have a block on more than it has.
+                if blocks > 0 && columns as usize > multiprocessors && multiprocessors < 132 {
+                    continue;
+                }
+                assert!(grid <= resident, "{name}, {architecture}: {grid} blocks, not {resident}");
             }
         }
     }

@@ -123,6 +123,16 @@ impl Gpu {
         self.0.allocate(bytes, name, Place::Host).unwrap() as u64
     }
 
+    /// The address of a copy of data in the memory of the host.
+    pub(crate) fn upload_to_host<T: Pod>(&self, data: &[T], name: &str) -> u64 {
+        let bytes = size_of_val(data);
+        let at = self.room_of_host(bytes, name);
+        // SAFETY: the memory has room for the data, and nobody else has it yet.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), at as *mut T, data.len()) };
+        self.0.mark_written(at as *const u8, bytes);
+        at
+    }
+
     /// The elements from an address on.
     pub(crate) fn read<T: Pod>(&self, at: u64, count: usize) -> Vec<T> {
         // SAFETY: no kernel runs; any bytes are a value of the type.

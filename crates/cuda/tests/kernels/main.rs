@@ -8,6 +8,7 @@ mod linear;
 mod lstm_of_bytes;
 mod persistent;
 mod projection;
+mod quantum;
 mod recurrent;
 mod rows;
 mod tree;

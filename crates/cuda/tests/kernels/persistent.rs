@@ -20,19 +20,19 @@ const UNWRITTEN: f32 = 12345.0;
 
 /// A cell, a mapping of it, and a batch.
 #[derive(Clone, Debug)]
-struct Case {
-    cell: RecurrentCell,
-    mapping: Mapping,
-    rows: usize,
-    steps: usize,
+pub(crate) struct Case {
+    pub(crate) cell: RecurrentCell,
+    pub(crate) mapping: Mapping,
+    pub(crate) rows: usize,
+    pub(crate) steps: usize,
     /// The most blocks that run at a time: there are as many.
-    blocks: usize,
+    pub(crate) blocks: usize,
     /// Whether a GRU has one barrier a step where it could have two.
-    is_once: bool,
+    pub(crate) is_once: bool,
 }
 
 impl Case {
-    fn kernel(&self) -> PersistentKernel {
+    pub(crate) fn kernel(&self) -> PersistentKernel {
         let kernel =
             PersistentKernel::new(&self.cell.kind, self.cell.hidden_size, self.mapping).unwrap();
         let once = kernel.with_one_barrier().filter(|_| self.is_once);
@@ -40,7 +40,7 @@ impl Case {
     }
 
     /// Cases of all kinds of cells, whose sizes and mappings follow from a seed: units 32 to 128, rows 1 to 8, blocks 2 to 8, steps 1 to 5.
-    fn draw(seed: usize) -> Self {
+    pub(crate) fn draw(seed: usize) -> Self {
         let below =
             |of: usize, salt: usize| (seed * 7919 + salt * 104_729 + seed * seed * 31) % 1009 % of;
         // Sizes that no number of lanes divides, too.
@@ -72,21 +72,21 @@ impl Case {
 }
 
 /// A batch for a persistent kernel, with sinks.
-struct Batch<'a> {
-    chains: Chains<'a>,
+pub(crate) struct Batch<'a> {
+    pub(crate) chains: Chains<'a>,
     /// Its rows, whose ports are an input, a sink of h and, of an LSTM, one of c after the last node.
-    rows: Vec<Row>,
-    ports: Vec<Port>,
-    sinks: Vec<[Value; 2]>,
-    arrived: u64,
-    failed: u64,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) sinks: Vec<[Value; 2]>,
+    pub(crate) arrived: u64,
+    pub(crate) failed: u64,
     between: u64,
     /// Blocks that never come to the barrier.
     missing: u32,
 }
 
 impl<'a> Batch<'a> {
-    fn new(case: &'a Case) -> Self {
+    pub(crate) fn new(case: &'a Case) -> Self {
         let Case { cell, rows: count, .. } = case;
         let count = *count;
         let chains = Chains::new((cell, Precision::F32), Places::Slots, count);
@@ -163,7 +163,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The states of a row after some steps: h, then c.
-    fn states(&self, row: usize, steps: usize) -> Vec<Vec<f32>> {
+    pub(crate) fn states(&self, row: usize, steps: usize) -> Vec<Vec<f32>> {
         let of = &self.rows[row];
         let half = (crate::harness::TIME as usize + of.half as usize + steps) % 2;
         let number = of.slot as usize * 2 + half;
@@ -204,7 +204,11 @@ impl<'a> Batch<'a> {
 }
 
 /// The libraries of the products of x, and of the kernels of cases.
-fn libraries(name: &str, cases: &[Case], replaced: Option<[&str; 2]>) -> [KernelLibrary; 2] {
+pub(crate) fn libraries(
+    name: &str,
+    cases: &[Case],
+    replaced: Option<[&str; 2]>,
+) -> [KernelLibrary; 2] {
     let mut kernels: Vec<_> = cases.iter().map(Case::kernel).collect();
     let mut names = std::collections::BTreeSet::new();
     kernels.retain(|kernel| names.insert(kernel.name()));
@@ -232,7 +236,7 @@ fn steps_are_right_whatever_the_mapping() {
 }
 
 /// Runs steps in some launches, of all rows or of one.
-fn run_parts<'a>(
+pub(crate) fn run_parts<'a>(
     libraries: [&KernelLibrary; 2],
     case: &'a Case,
     parts: &[usize],
@@ -322,7 +326,7 @@ bugs! {
     units_of_another_block: "const int first_unit = blockIdx.x * WIDTH;\n  Weights weights;" => "const int first_unit = 0;\n  Weights weights;", Found::ByAnything;
     units_beyond_the_cell: "k < HIDDEN && unit < HIDDEN ? r[" => "k < HIDDEN ? r[", Found::By(Fault::OutOfBounds);
     elements_beyond_the_cell: "k < HIDDEN && unit < HIDDEN ? r[" => "unit < HIDDEN ? r[", Found::By(Fault::OutOfBounds);
-    products_of_the_first_step: "(long long)step * batch.count + row) * HIDDEN + unit) * Cell::GATES" => "(long long)row) * HIDDEN + unit) * Cell::GATES", Found::ByValues;
+    products_of_the_first_step: "of.projected + (long long)step * batch.count * HIDDEN * Cell::GATES;" => "of.projected;", Found::ByValues;
     no_barrier_before_r: "if (step + 1 < of.steps && !wait_for_grid(of, step + 2)) return;" => "", Found::By(Fault::DataRace);
     sums_of_r_in_one_place: "of.between + ((step + 1) & 1) * part" => "of.between + (step & 1) * part", Found::ByAnything;
     sums_of_r_of_the_first_block: "block < gridDim.x && row < batch.count" => "block < 1 && row < batch.count", Found::ByValues;

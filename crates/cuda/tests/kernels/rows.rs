@@ -310,8 +310,8 @@ fn is_found(name: &str, replaced: [&str; 2], found: Found) {
 bugs! {
     super::is_found;
     words_for_bytes: "at < bytes / 4; at" => "at < bytes; at", Found::By(Fault::OutOfBounds);
-    steps_of_half_a_block: "at < bytes / 4; at += THREADS" => "at < bytes / 4; at += THREADS / 2", Found::By(Fault::DataRace);
-    one_word_a_thread: "at < bytes / 4; at += THREADS" => "at < bytes / 4; at += bytes", Found::ByValues;
+    steps_of_half_a_block: "at < bytes / 4; at += threads" => "at < bytes / 4; at += threads / 2", Found::By(Fault::DataRace);
+    one_word_a_thread: "at < bytes / 4; at += threads" => "at < bytes / 4; at += bytes", Found::ByValues;
     words_past_the_bytes: "uint64_t)from | bytes) & 3) == 0" => "uint64_t)from) & 3) == 0", Found::ByValues;
     copies_of_nothing: "at] = from ? from[at] : (char)0;" => "at] = from[at];", Found::By(Fault::OutOfBounds);
     copies_of_others: "of.copies[blockIdx.x];" => "of.copies[blockIdx.x ^ 1];", Found::ByAnything;

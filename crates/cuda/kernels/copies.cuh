@@ -1,0 +1,20 @@
+// Copies of bytes that a block makes.
+#pragma once
+#include "portable.cuh"
+
+// Copies bytes, or writes zeros where the source is null. All `threads` threads of the block call it.
+DEVICE void copy_bytes(char* to, const char* from, uint32_t bytes, uint32_t threads) {
+  const bool are_words = (((uint64_t)to | (uint64_t)from | bytes) & 3) == 0;
+  if (are_words) {
+    for (uint32_t at = threadIdx.x; at < bytes / 4; at += threads) ((uint32_t*)to)[at] = from ? ((const uint32_t*)from)[at] : 0u;
+  } else {
+    for (uint32_t at = threadIdx.x; at < bytes; at += threads) to[at] = from ? from[at] : (char)0;
+  }
+}
+
+// A copy: `Copy` of src/kernels/rows.rs.
+struct Copy {
+  char* to;
+  const char* from;  // null for zeros
+  uint64_t bytes;
+};

@@ -1,0 +1,132 @@
+//! Recurrent cells whose weights stay in registers while the batch changes: `kernels/quantum.cuh`. A launch runs task after task of a roster.
+
+use std::fmt::Write as _;
+
+use bytemuck::{Pod, Zeroable};
+
+use super::batch::{Lookup, Operand};
+use super::persistent::{PersistentArguments, PersistentKernel};
+use crate::mapping::Limits;
+
+/// Registers for x and for the task, beside those of a launch for one task.
+const MORE_REGISTERS: usize = 24;
+
+/// A task, in memory of the host.
+///
+/// The host writes `number` last, with a release.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+pub struct Task {
+    /// The address of the [copies](struct@super::rows::Copy) that change the roster, before the steps.
+    pub copies: u64,
+    /// How many of them are from memory of the host, or of zeros: these come first.
+    pub from_host: u32,
+    /// How many of them are within the GPU: they may read what the others have brought.
+    pub within: u32,
+    /// The rows of the roster.
+    pub count: i32,
+    /// The time of the first step.
+    pub time: u32,
+    /// The number of steps. 0: the launch ends.
+    pub steps: i32,
+    /// 0.
+    pub padding: u32,
+    /// The number of the task, 1 at least; numbers are consecutive.
+    pub number: u64,
+}
+
+/// The argument of the kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct QuantumArguments {
+    /// As of a launch for one task. The batch has no count and no time, and there are no sums of products of x and no steps.
+    pub of: PersistentArguments,
+    /// x, `[input]`.
+    pub x: Operand,
+    /// The embedding of x.
+    pub lookup: Lookup,
+    /// The address of [`PackedLaunch::w`](super::recurrent::PackedLaunch::w), f32.
+    pub w: u64,
+    /// The address of [`Task`]s in memory of the host. Task n is in place n modulo `ring_tasks`.
+    pub ring: u64,
+    /// The address of four [`Task`]s in memory of the GPU, which were zeros once.
+    pub announced: u64,
+    /// The address of a number in memory of the host: that of the last task that is done.
+    pub done: u64,
+    /// The address of a number in memory of the host: once the launch ends, that of the first task that it leaves.
+    pub next: u64,
+    /// The number of the first task.
+    pub first: u64,
+    /// The places of the ring.
+    pub ring_tasks: u32,
+    /// How often the launch looks for a task before it ends.
+    pub looks_max: u32,
+    /// The most steps of all tasks of a launch. A first task that has more runs alone.
+    pub steps_max: i32,
+    /// Elements of x.
+    pub input: i32,
+}
+
+/// A kernel that runs task after task: a cell with one barrier a step, its size and a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuantumKernel(PersistentKernel);
+
+impl QuantumKernel {
+    /// The kernel that runs tasks as `kernel` does; none if its cell has two barriers a step, or sums of r.
+    pub fn new(kernel: PersistentKernel) -> Option<Self> {
+        kernel.cell_with_one_barrier().is_some().then_some(Self(kernel))
+    }
+
+    /// Kernels of the cells with one barrier a step that [`PersistentKernel::of_table_1`] has, in the cheapest mappings that leave enough registers.
+    pub fn of_table_1() -> Vec<Self> {
+        let first = |(rows, limits, all): (usize, Limits, Vec<PersistentKernel>)| {
+            let mut kernels = all.into_iter().filter_map(Self::new);
+            kernels.find(|of| of.fits(rows, limits))
+        };
+        PersistentKernel::ranked_for_table_1().filter_map(first).collect()
+    }
+
+    /// Registers that a thread takes at least, about.
+    pub fn registers(&self) -> usize {
+        self.0.registers() + MORE_REGISTERS
+    }
+
+    /// Whether a GPU of these limits runs it for `rows` rows with one tile a block.
+    pub fn fits(&self, rows: usize, limits: Limits) -> bool {
+        let registers = self.registers();
+        let threads = self.0.block()[0] as usize;
+        self.0.fits(rows, limits)
+            && registers <= limits.thread_registers
+            && registers * threads <= limits.registers
+            && self.shared_bytes() <= limits.shared
+    }
+
+    /// Blocks and threads are those of this kernel.
+    pub fn persistent(&self) -> &PersistentKernel {
+        &self.0
+    }
+
+    /// Bytes of shared memory of a block.
+    pub fn shared_bytes(&self) -> usize {
+        // The sums of products of x beside those of h.
+        self.0.shared_bytes() + 4 * self.0.sums_of_tile() + 16
+    }
+
+    /// The kernel's name.
+    pub fn name(&self) -> String {
+        self.0.name().replacen("persistent", "quantum", 1)
+    }
+
+    /// The source of some kernels.
+    pub fn source(kernels: &[Self]) -> String {
+        let mut source = "#include \"quantum.cuh\"\n".to_owned();
+        for kernel in kernels {
+            let cell = kernel.0.cell_with_one_barrier().expect("a kernel was made for it");
+            let (name, threads) = (kernel.name(), kernel.0.block()[0]);
+            let shape = kernel.0.shape();
+            writeln!(source, "QUANTUM({name}, {threads}, run_tasks<{cell}, {shape}>)")
+                .expect("memory takes text");
+        }
+        source
+    }
+}

@@ -1,0 +1,459 @@
+//! Recurrent cells whose weights stay in registers while the batch changes: a host brings tasks while the kernel runs.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use batchmaker_cuda::kernels::batch::{Batch as RosterBatch, Port, Row};
+use batchmaker_cuda::kernels::persistent::PersistentArguments;
+use batchmaker_cuda::kernels::quantum::{QuantumArguments, QuantumKernel, Task};
+use batchmaker_cuda::kernels::rows::Copy;
+use batchmaker_cuda_emulator::{KernelLibrary, Report};
+use bytemuck::Zeroable;
+
+use crate::chains::cell;
+use crate::harness::{Found, Gpu, TIME, bits, bugs, library_of, node_of};
+use crate::persistent::{Batch, Case, libraries, run_parts};
+
+const FILE: &str = "quantum.cu";
+
+/// Places of the ring: fewer than a plan has tasks.
+const RING: u64 = 3;
+
+/// The time of the first step: times wrap around soon after.
+const START: u32 = u32::MAX - 2;
+
+/// The cases that are to be right, and those that are to show a bug.
+const CASES: usize = 18;
+const CASES_OF_BUGS: usize = 6;
+
+/// The most launches that a plan may take.
+const LAUNCHES_MAX: usize = 200;
+
+/// Numbers that follow from a seed (the constants of Knuth's MMIX).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, of: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % of
+    }
+}
+
+/// The rows that a task takes off the roster, those that it puts on it, and its steps.
+#[derive(Debug)]
+struct Planned {
+    leaves: Vec<usize>,
+    joins: Vec<usize>,
+    steps: usize,
+}
+
+/// Tasks, and how a kernel and its host run them.
+#[derive(Debug)]
+struct Plan {
+    tasks: Vec<Planned>,
+    /// The steps that each row runs in all.
+    ran: Vec<usize>,
+    looks_max: u32,
+    steps_max: usize,
+}
+
+impl Plan {
+    /// A plan in which each row may join and leave at any task, once.
+    fn draw(rows: usize, seed: u64) -> Self {
+        let mut random = Random(seed);
+        let (mut waiting, mut running): (Vec<usize>, Vec<usize>) =
+            ((0..rows).collect(), Vec::new());
+        let mut ran = vec![0; rows];
+        let mut tasks = Vec::new();
+        for _ in 0..5 + random.below(4) {
+            let mut take = |from: &mut Vec<usize>, one_in: usize| {
+                let (taken, kept) = from.drain(..).partition(|_| random.below(one_in) == 0);
+                *from = kept;
+                taken
+            };
+            let leaves: Vec<usize> = take(&mut running, 4);
+            let joins: Vec<usize> = take(&mut waiting, 2);
+            running.extend(&joins);
+            let steps = 1 + random.below(3);
+            running.iter().for_each(|&row| ran[row] += steps);
+            tasks.push(Planned { leaves, joins, steps });
+        }
+        Self {
+            tasks,
+            ran,
+            looks_max: [1, 20, 1 << 20][random.below(3)],
+            steps_max: 1 + random.below(12),
+        }
+    }
+}
+
+/// A kernel's memory that its host shares with it, and tasks that are ready to be brought.
+struct Tasks<'a> {
+    batch: Batch<'a>,
+    launches: AtomicU64,
+    tasks: Vec<Task>,
+    rows_at: u64,
+    ports_at: u64,
+    ring: u64,
+    done: u64,
+    next: u64,
+    announced: u64,
+}
+
+/// A number in memory of the host.
+fn number_at(at: u64) -> &'static AtomicU64 {
+    // SAFETY: the memory is aligned, and there as long as a test uses it.
+    unsafe { AtomicU64::from_ptr(at as *mut u64) }
+}
+
+impl<'a> Tasks<'a> {
+    fn new(case: &'a Case, plan: &Plan) -> Self {
+        let batch = Batch::new(case);
+        let gpu = &batch.chains.gpu;
+        let rows_at = gpu.room(case.rows * size_of::<Row>(), "rows");
+        let ports_at = gpu.room(case.rows * 3 * size_of::<Port>(), "ports");
+        let between = gpu.room(case.rows * 3 * size_of::<Port>(), "ports on their way");
+        let (mut roster, mut time, mut tasks) = (Vec::new(), START, Vec::new());
+        for (number, planned) in (1..).zip(&plan.tasks) {
+            let mut changed = std::collections::BTreeSet::new();
+            for row in &planned.leaves {
+                let position = roster.iter().position(|(of, _)| of == row).unwrap();
+                roster.swap_remove(position);
+                changed.insert(position);
+            }
+            for &row in &planned.joins {
+                let of = &batch.rows[row];
+                // At its node when it joins, with its state in the half that has it.
+                let first = time.wrapping_sub(node_of(of) as u32);
+                let half = TIME.wrapping_add(of.half).wrapping_sub(time) & 1;
+                changed.insert(roster.len());
+                roster.push((row, Row { first, half, ..*of }));
+            }
+            let changed = changed.range(..roster.len()).copied();
+            let (task, from_host, within) =
+                changes(gpu, &batch, [rows_at, ports_at, between], &roster, changed);
+            tasks.push(Task {
+                copies: task,
+                from_host,
+                within,
+                count: roster.len() as i32,
+                time,
+                steps: planned.steps as i32,
+                padding: 0,
+                number,
+            });
+            time = time.wrapping_add(planned.steps as u32);
+        }
+        let number = tasks.len() as u64 + 1;
+        tasks.push(Task { number, ..Task::zeroed() });
+        let ring = gpu.upload_to_host(&[Task::zeroed(); RING as usize], "ring");
+        let [done, next] = ["done", "next"].map(|name| gpu.upload_to_host(&[0u64], name));
+        let announced = gpu.upload(&[Task::zeroed(); 4], "announced");
+        Self {
+            launches: AtomicU64::new(0),
+            tasks,
+            rows_at,
+            ports_at,
+            ring,
+            done,
+            next,
+            announced,
+            batch,
+        }
+    }
+
+    /// Brings all tasks until it is to stop: each as soon as it has a place, or some ahead and some once those before are done.
+    fn bring(&self, random: &mut Random, is_ahead: bool, stops: &AtomicBool) {
+        let done = number_at(self.done);
+        for task in self.tasks.iter().skip(if is_ahead { RING as usize } else { 0 }) {
+            let ahead = if is_ahead { RING as usize - 1 } else { random.below(RING as usize) };
+            while done.load(Ordering::Acquire) + ahead as u64 + 1 < task.number {
+                if stops.load(Ordering::Relaxed) {
+                    return;
+                }
+                std::thread::yield_now();
+            }
+            if !is_ahead {
+                for _ in 0..random.below(4) * random.below(2000) {
+                    std::hint::spin_loop();
+                }
+            }
+            self.push(task);
+        }
+    }
+
+    /// Writes a task to its place in the ring, its number last.
+    fn push(&self, task: &Task) {
+        let place = self.ring + task.number % RING * size_of::<Task>() as u64;
+        let words: [u64; size_of::<Task>() / 8] = bytemuck::cast(*task);
+        let (number, others) = words.split_last().unwrap();
+        for (at, &word) in others.iter().enumerate() {
+            number_at(place + 8 * at as u64).store(word, Ordering::Relaxed);
+        }
+        number_at(place + 8 * others.len() as u64).store(*number, Ordering::Release);
+    }
+
+    /// Launches the kernel until it has run all tasks. Returns reports, and whether something is wrong.
+    fn run(
+        &self,
+        library: &KernelLibrary,
+        case: &Case,
+        plan: &Plan,
+        seed: u64,
+    ) -> (Vec<Report>, bool) {
+        let Batch { chains, arrived, failed, .. } = &self.batch;
+        let (gpu, of) = (&chains.gpu, &chains.arguments);
+        let kernel = QuantumKernel::new(case.kernel()).unwrap();
+        let arguments = |first: u64| QuantumArguments {
+            of: PersistentArguments {
+                batch: RosterBatch {
+                    rows: self.rows_at,
+                    ports: self.ports_at,
+                    ended: 0,
+                    count: 0,
+                    time: 0,
+                },
+                h: of.h,
+                c: of.c,
+                next_h: of.next_h,
+                next_c: of.next_c,
+                r: chains.weights[0][1],
+                b: chains.weights[0][2],
+                peepholes: of.peepholes,
+                arrived: *arrived,
+                failed: *failed,
+                arrived_before: gpu.read::<u32>(*arrived, 1)[0],
+                tries_max: 1 << 16,
+                inputs: 1,
+                ..PersistentArguments::zeroed()
+            },
+            x: of.x,
+            lookup: of.lookup,
+            w: chains.weights[0][0],
+            ring: self.ring,
+            announced: self.announced,
+            done: self.done,
+            next: self.next,
+            first,
+            ring_tasks: RING as u32,
+            looks_max: plan.looks_max,
+            steps_max: plan.steps_max as i32,
+            input: of.input,
+        };
+        let shape = [kernel.persistent().grid(case.rows, case.blocks), kernel.persistent().block()];
+        let (name, last) = (kernel.name(), plan.tasks.len() as u64);
+        let stops = AtomicBool::new(false);
+        let launch_all = || {
+            let mut first = 1;
+            for launch in 0..LAUNCHES_MAX as u64 {
+                self.launches.fetch_add(1, Ordering::Relaxed);
+                let argument = arguments(first);
+                let reports =
+                    gpu.launch_some((library, &name), shape, case.blocks, &argument, seed ^ launch);
+                let next = number_at(self.next).load(Ordering::Acquire);
+                let is_stuck = gpu.read::<u32>(*failed, 1) != [0];
+                if !reports.is_empty() || is_stuck || next < first || next > last + 1 {
+                    return (reports, true);
+                }
+                let ran = &plan.tasks[first as usize - 1..next as usize - 1];
+                let steps: usize = ran.iter().map(|of| of.steps).sum();
+                if ran.len() > 1 && steps > plan.steps_max {
+                    return (reports, true);
+                }
+                first = next;
+                if number_at(self.done).load(Ordering::Acquire) != first - 1 {
+                    return (reports, true);
+                }
+                if first > last {
+                    return (reports, false);
+                }
+                std::thread::yield_now();
+            }
+            (Vec::new(), true)
+        };
+        // Of every second seed, the first tasks are there before the kernel begins.
+        let is_ahead = seed % 2 == 1;
+        if is_ahead {
+            self.tasks.iter().take(RING as usize).for_each(|task| self.push(task));
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.bring(&mut Random(seed), is_ahead, &stops));
+            let ended = launch_all();
+            stops.store(true, Ordering::Relaxed);
+            ended
+        })
+    }
+}
+
+/// The copies that bring the rows and ports of some positions of a roster to the GPU, ports of every second one by way of another place: their address, how
+/// many are from the host and how many within the GPU.
+fn changes(
+    gpu: &Gpu,
+    batch: &Batch<'_>,
+    [rows_at, ports_at, between]: [u64; 3],
+    roster: &[(usize, Row)],
+    positions: impl Iterator<Item = usize>,
+) -> (u64, u32, u32) {
+    let (mut from_host, mut within) = (Vec::new(), Vec::new());
+    let record = |bytes: &[u8]| gpu.upload_to_host(bytes, "record");
+    for position in positions {
+        let (row, of) = &roster[position];
+        let of = Row { ports: 3 * position as u32, ..*of };
+        let ports = &batch.ports[batch.rows[*row].ports as usize..][..3];
+        let [row_bytes, port_bytes] = [size_of::<Row>(), 3 * size_of::<Port>()].map(|of| of as u64);
+        let place = |of: u64, bytes: u64| of + position as u64 * bytes;
+        let from = record(bytemuck::bytes_of(&of));
+        from_host.push(Copy { to: place(rows_at, row_bytes), from, bytes: row_bytes });
+        let from = record(bytemuck::cast_slice(ports));
+        let to = place(ports_at, port_bytes);
+        if position % 2 == 0 {
+            from_host.push(Copy { to, from, bytes: port_bytes });
+        } else {
+            let on_the_way = place(between, port_bytes);
+            from_host.push(Copy { to: on_the_way, from, bytes: port_bytes });
+            within.push(Copy { to, from: on_the_way, bytes: port_bytes });
+        }
+    }
+    let counts = (from_host.len() as u32, within.len() as u32);
+    from_host.extend(within);
+    let at = record(bytemuck::cast_slice(&from_host));
+    (at, counts.0, counts.1)
+}
+
+/// A case of a cell with one barrier a step, and a plan for it. Some cells have more inputs than units.
+fn draw(seed: usize) -> (Case, Plan) {
+    let cases = (0..).map(|more| Case::draw(seed + 1000 * more));
+    let has_kernel = |case: &Case| QuantumKernel::new(case.kernel()).is_some();
+    let mut case = cases.into_iter().find(has_kernel).unwrap();
+    if seed % 3 == 0 {
+        let hidden = case.cell.hidden_size;
+        case.cell = cell(case.cell.kind.clone(), hidden + 7, hidden);
+    }
+    let plan = Plan::draw(case.rows, seed as u64);
+    (case, plan)
+}
+
+/// The library of the kernels of cases.
+fn quantum_library(
+    name: &str,
+    cases: &[(Case, Plan)],
+    replaced: Option<[&str; 2]>,
+) -> KernelLibrary {
+    let kernels = cases.iter().map(|(case, _)| QuantumKernel::new(case.kernel()).unwrap());
+    let mut names = std::collections::BTreeSet::new();
+    let kernels: Vec<_> = kernels.filter(|kernel| names.insert(kernel.name())).collect();
+    library_of(name, FILE, Some(&QuantumKernel::source(&kernels)), replaced)
+}
+
+/// The bits of the states of a row after some steps, and those of its sinks.
+fn bits_of(batch: &Batch<'_>, row: usize, steps: usize) -> [Vec<Vec<u32>>; 2] {
+    let sinks = batch.sinks[row].each_ref().map(|sink| sink.read::<f32>(&batch.chains.gpu));
+    [bits(&batch.states(row, steps)), bits(&sinks)]
+}
+
+/// What a row's states and sinks are to be, for each row of a plan.
+type Right = Vec<[Vec<Vec<u32>>; 2]>;
+
+/// The kernels that run each row alone, by one launch for all of its steps.
+fn libraries_alone(name: &str, cases: &[(Case, Plan)]) -> [KernelLibrary; 2] {
+    let cases: Vec<Case> = cases.iter().map(|(case, _)| case.clone()).collect();
+    libraries(&format!("of-quantum-{name}"), &cases, None)
+}
+
+/// The bits of each row alone.
+fn alone([project, persistent]: &[KernelLibrary; 2], case: &Case, plan: &Plan) -> Right {
+    let of_row = |(row, &steps): (usize, &usize)| {
+        let parts: &[usize] = if steps > 0 { &[steps] } else { &[] };
+        bits_of(&run_parts([project, persistent], case, parts, Some(row)), row, steps)
+    };
+    plan.ran.iter().enumerate().map(of_row).collect()
+}
+
+/// Whether some row of a plan that was run has other bits than it is to have.
+fn differs(plan: &Plan, tasks: &Tasks<'_>, right: &Right) -> bool {
+    let mut rows = right.iter().zip(&plan.ran).enumerate();
+    rows.any(|(row, (right, &steps))| bits_of(&tasks.batch, row, steps) != *right)
+}
+
+#[test]
+fn rows_join_and_leave_while_a_kernel_runs() {
+    let cases: Vec<_> = (0..CASES).map(draw).collect();
+    let (library, of_alone) =
+        (quantum_library("right", &cases, None), libraries_alone("right", &cases));
+    for (seed, (case, plan)) in (0..).zip(&cases) {
+        let tasks = Tasks::new(case, plan);
+        let (reports, is_wrong) = tasks.run(&library, case, plan, seed);
+        let of = format!("seed {seed}: {}, {plan:?}", case.kernel().name());
+        assert!(reports.is_empty(), "{of}: {}", reports[0]);
+        assert!(!is_wrong, "{of}");
+        let right = alone(&of_alone, case, plan);
+        assert!(!differs(plan, &tasks, &right), "{of}: other bits than alone");
+    }
+}
+
+/// Until there were as many launches as are asked for, over plans, schedules of blocks and delays of the host.
+#[test]
+#[ignore = "takes minutes"]
+fn two_thousand_launches() {
+    let cases: Vec<_> = (0..CASES_OF_BUGS).map(draw).collect();
+    let library = quantum_library("many", &cases, None);
+    let of_alone = libraries_alone("many", &cases);
+    let mut launches = 0;
+    for seed in 0.. {
+        let (case, _) = &cases[seed as usize % cases.len()];
+        let plan = Plan::draw(case.rows, seed);
+        let tasks = Tasks::new(case, &plan);
+        let (reports, is_wrong) = tasks.run(&library, case, &plan, seed);
+        assert!(reports.is_empty() && !is_wrong, "seed {seed}: {reports:?}");
+        let right = alone(&of_alone, case, &plan);
+        assert!(!differs(&plan, &tasks, &right), "seed {seed}: other bits than alone");
+        launches += tasks.launches.into_inner();
+        if launches >= 2000 {
+            println!("{launches} launches, {} plans", seed + 1);
+            return;
+        }
+    }
+}
+
+/// Whether a case shows a bug.
+fn is_found(name: &str, replaced: [&str; 2], found: Found) {
+    static RIGHT: OnceLock<Vec<Right>> = OnceLock::new();
+    let cases: Vec<_> = (0..CASES_OF_BUGS).map(draw).collect();
+    let right = RIGHT.get_or_init(|| {
+        let of_alone = libraries_alone("bugs", &cases);
+        cases.iter().map(|(case, plan)| alone(&of_alone, case, plan)).collect()
+    });
+    let library = quantum_library(name, &cases, Some(replaced));
+    let is_found = (0..).zip(cases.iter().zip(right)).any(|(seed, ((case, plan), right))| {
+        let tasks = Tasks::new(case, plan);
+        let (reports, is_wrong) = tasks.run(&library, case, plan, seed);
+        found.is_by(&reports, || is_wrong || differs(plan, &tasks, right))
+    });
+    assert!(is_found, "{name} is not found");
+}
+
+bugs! {
+    super::is_found;
+    a_task_before_its_number: "  if (ld_acquire_sys(&there->number) != number) return false;\n" => "", Found::ByAnything;
+    one_place_for_all_tasks: "(number & 1) * 2 + is_late" => "is_late", Found::ByAnything;
+    a_task_of_the_barrier_before: "      announced++;\n" => "", Found::ByAnything;
+    a_task_that_ended_the_launch_before: "number == of.first || announced->number" => "announced->number", Found::ByAnything;
+    rows_are_read_while_they_change: "      make_copies(announced->copies, announced->from_host);\n      if (!wait_for_grid(of.of, ++barriers)) return;" => "      make_copies(announced->copies, announced->from_host);", Found::ByAnything;
+    ports_are_read_while_they_change: "      make_copies(announced->copies + announced->from_host, announced->within);\n      if (!wait_for_grid(of.of, ++barriers)) return;" => "      make_copies(announced->copies + announced->from_host, announced->within);", Found::ByAnything;
+    all_blocks_make_all_copies: "uint32_t at = block; at < count; at += gridDim.x * gridDim.y" => "uint32_t at = 0; at < count; at++", Found::ByAnything;
+    the_last_step_has_no_barrier: "announce(of, number + 1, false, steps);\n      if (!wait_for_grid(of.of, ++barriers)) return;" => "announce(of, number + 1, false, steps);", Found::ByAnything;
+    a_leave_a_step_late: "step < task_steps; step++" => "step <= task_steps; step++", Found::ByAnything;
+    steps_of_another_task: "step < task_steps; step++" => "step < announced->steps; step++", Found::ByAnything;
+    a_row_too_few: "batch.count = count;" => "batch.count = count - 1;", Found::ByValues;
+    time_stands_still: "batch.time = time + step;" => "batch.time = time;", Found::ByAnything;
+    a_quantum_without_end: "steps > 0 && steps + task->steps > of.steps_max" => "false", Found::ByValues;
+    an_end_that_nobody_learns_of: "      if (is_first) st_release_sys(of.next, number);\n" => "", Found::ByValues;
+    done_for_the_gpu_alone: "st_release_sys(of.done, number)" => "st_release_gpu(of.done, number)", Found::By(Fault::HostScope);
+    x_is_read_too_early: "    __syncthreads();\n    const int elements" => "    const int elements", Found::ByAnything;
+    rows_of_x_are_read_too_early: "start < of.input; start += HIDDEN) {\n    __syncthreads();" => "start < of.input; start += HIDDEN) {", Found::ByAnything;
+    sums_of_x_change_too_early: "        // Who read the sums and rows of the tile before has done so.\n        __syncthreads();\n" => "", Found::ByAnything;
+    units_beyond_the_cell: "      if (column >= HIDDEN * Cell::GATES) continue;\n" => "", Found::By(Fault::OutOfBounds);
+    elements_of_the_first_tile: "(long long)(start + k) * HIDDEN" => "(long long)k * HIDDEN", Found::ByValues;
+    no_bias: "unit < HIDDEN ? of.of.b[unit * Cell::SUMS + gate] : 0.f" => "0.f", Found::ByValues;
+}
