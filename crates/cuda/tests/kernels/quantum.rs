@@ -326,7 +326,7 @@ fn draw(seed: usize) -> (Case, Plan) {
     let cases = (0..).map(|more| Case::draw(seed + 1000 * more));
     let has_kernel = |case: &Case| QuantumKernel::new(case.kernel()).is_some();
     let mut case = cases.into_iter().find(has_kernel).unwrap();
-    if seed % 3 == 0 {
+    if seed.is_multiple_of(3) {
         let hidden = case.cell.hidden_size;
         case.cell = cell(case.cell.kind.clone(), hidden + 7, hidden);
     }
