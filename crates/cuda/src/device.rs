@@ -81,7 +81,7 @@ impl CudaDevice {
         Ok(Self { config, processor, bytes_max, materializing: Mutex::default(), state })
     }
 
-    /// Memory of the host, in the name of a GPU that works.
+    /// Zeroed memory of the host, which the driver gives in the name of a GPU that works.
     fn on_host(&self, bytes: usize) -> Result<HostAllocation, GpuError> {
         let mut workers = self.state.workers.iter().filter(|worker| worker.lost().is_none());
         let first = workers.next().unwrap_or(&self.state.workers[0]);

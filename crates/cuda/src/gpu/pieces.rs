@@ -7,7 +7,7 @@ const ALIGNMENT: usize = 256;
 
 /// The places of pieces.
 pub(crate) trait Place: Copy {
-    /// The place behind so many bytes.
+    /// The place that is `bytes` bytes further on.
     fn behind(self, bytes: usize) -> Self;
 }
 
@@ -33,7 +33,7 @@ impl<P> Default for Pieces<P> {
 }
 
 impl<P: Place> Pieces<P> {
-    /// A free piece of so many bytes, which [`piece_bytes`] gave; or a new one, unless it `is_large`.
+    /// A free piece of `bytes` bytes, a size of [`piece_bytes`]; or one that is cut from the rest, unless it `is_large`.
     pub(crate) fn take(&mut self, bytes: usize, is_large: bool) -> Option<P> {
         if let Some(place) = self.free.get_mut(&bytes).and_then(Vec::pop) {
             return Some(place);
@@ -62,7 +62,7 @@ impl<P: Place> Pieces<P> {
     }
 }
 
-/// The bytes of the piece for so many: a power of two, or one of three sizes between it and the next.
+/// The size of the piece that holds `bytes` bytes: a power of two, or one of three sizes between it and the next.
 pub(crate) fn piece_bytes(bytes: usize) -> usize {
     let quarter = (bytes.next_power_of_two() / 8).max(ALIGNMENT);
     bytes.next_multiple_of(quarter)

@@ -29,7 +29,7 @@ pub struct Task {
     pub time: u32,
     /// The number of steps. 0: the launch ends.
     pub steps: i32,
-    /// 0.
+    /// Always 0.
     pub padding: u32,
     /// The number of the task, 1 at least; numbers are consecutive.
     pub number: u64,
@@ -39,7 +39,7 @@ pub struct Task {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct QuantumArguments {
-    /// As of a launch for one task. The batch has no count and no time, and there are no sums of products of x and no steps.
+    /// The argument of a launch for one task; the count and the time of the batch, the sums of products of x, and the steps are not used.
     pub of: PersistentArguments,
     /// x, `[input]`.
     pub x: Operand,

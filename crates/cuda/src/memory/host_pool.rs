@@ -48,7 +48,7 @@ impl HostPool {
         Arc::new(Self { is_exact, state: Mutex::default() })
     }
 
-    /// Bytes of zeros: a quarter of a block at most. The driver gives new memory in the name of `gpu`.
+    /// Memory of `bytes` bytes, all zeros: a quarter of a block at most. The driver gives new blocks in the name of `gpu`.
     pub(crate) fn allocate(
         self: &Arc<Self>,
         gpu: &Arc<Gpu>,

@@ -24,7 +24,7 @@ const ALIGNMENT: usize = 64;
 /// The most bytes of a request's values in memory of the host. What is larger comes to the host faster by a copy.
 pub(crate) const ON_HOST_BYTES: usize = 1 << 16;
 
-/// The most bytes of the records of a request that is small.
+/// The most bytes of the records of a request whose memory may be dropped later than it is retired.
 const SMALL_BYTES: usize = 1 << 14;
 
 /// Where the values of a request begin, for kernels of one GPU.
@@ -76,7 +76,7 @@ impl Resident {
 }
 
 impl RequestMemory {
-    /// Memory for a request that was checked. `on_host` gives memory of the host, so many bytes of zeros.
+    /// Memory for a request that was checked. `on_host` is given a number of bytes, and gives memory of the host that is zeros.
     pub(crate) fn new<E>(
         graph: Arc<CellGraph>,
         inputs: Vec<Tensor>,
@@ -170,7 +170,7 @@ impl RequestMemory {
         }
     }
 
-    /// Whether what is left of it, once the values are free, has few bytes.
+    /// Whether its records, which are left once the values are free, have at most [`SMALL_BYTES`].
     pub(crate) fn is_small(&self) -> bool {
         let records = self.image_bytes + self.graph.record_bytes();
         self.holders.is_none() && records <= SMALL_BYTES
