@@ -148,7 +148,8 @@ mod tests {
         let Some(folder) = std::env::var_os("BATCHMAKER_CUDA_IMAGES") else { return };
         let table = include_str!("../../cuda/registers.md");
         // Kernels that are made for one cell are in no image of the folder.
-        let is_of_one_cell = |line: &str| ["`persistent_", "`quantum_"].iter().any(|name| line.contains(name));
+        let is_of_one_cell =
+            |line: &str| ["`persistent_", "`quantum_"].iter().any(|name| line.contains(name));
         let mut rows = table
             .lines()
             .filter(|line| line.starts_with('|') && !is_of_one_cell(line))

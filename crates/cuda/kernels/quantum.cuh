@@ -12,6 +12,7 @@
 #pragma once
 #include "copies.cuh"
 #include "persistent.cuh"
+#include "signal.cuh"
 
 // A task: `Task` of src/kernels/quantum.rs.
 struct Task {
@@ -33,13 +34,34 @@ struct QuantumArguments {
   const Task* ring;        // [ring_tasks], in memory of the host; task n is in place n mod ring_tasks
   Task* announced;         // [2][2]: of even tasks and odd ones, at the barrier of a step and at one more
   uint64_t* done;          // in memory of the host: the number of the last task that is done
-  uint64_t* next;          // in memory of the host: once the launch ends, the number of the first task that it leaves
-  uint64_t first;          // the number of the first task, one at least
+  Status* statuses;        // [ring_tasks], in memory of the host, by numbers
+  uint32_t* failed;        // [2]: of even tasks and odd ones, 1 where an id is not one of the table
+  const uint32_t* end_count;
+  uint64_t* next;          // in memory of the host: once a launch ends, the number of the first task that it leaves, or IS_STUCK
+  uint64_t first;          // the number of the first task, one at least, unless the launch before leaves a later one
   uint32_t ring_tasks;
   uint32_t looks_max;      // how often block 0 looks for a task before the launch ends
   int steps_max;           // of all tasks, but for a first one that has more
   int input;
 };
+
+// What `next` becomes if blocks wait for one another in vain.
+constexpr uint64_t IS_STUCK = ~0ull;
+
+// Waits until all blocks have been here so often. False, and the host is told, if some do not come. All threads of the block call it.
+DEVICE bool meet(const QuantumArguments& of, uint32_t times) {
+  if (wait_for_grid(of.of, times)) return true;
+  if (threadIdx.x == 0) st_release_sys(of.next, IS_STUCK);
+  return false;
+}
+
+// The number of the first task of the launch. All threads of the block call it.
+DEVICE uint64_t first_task(const QuantumArguments& of) {
+  SHARED(uint64_t, left, [1]);
+  if (threadIdx.x == 0) left[0] = ld_acquire_sys(of.next);
+  __syncthreads();
+  return left[0] > of.first ? left[0] : of.first;
+}
 
 // Tells the other blocks of a task, once it is there. False if it is not.
 DEVICE bool announce(const QuantumArguments& of, uint64_t number, bool is_late, int steps) {
@@ -73,11 +95,11 @@ DEVICE void make_copies(const Copy* copies, uint32_t count) {
 // The sums of products of x of a tile of rows and units, each of which begins with its bias. A thread has some sums, and adds to them in order of x. All
 // threads of the block call it, and may read the sums once all have left it; the tile has x then.
 template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GATE_ROWS>
-DEVICE void multiply_x(const QuantumArguments& of, const Batch& batch, int first, int first_unit, float (&tile)[HEIGHT][HIDDEN],
+DEVICE void multiply_x(const QuantumArguments& of, const Lookup& lookup, const Batch& batch, int first, int first_unit, float (&tile)[HEIGHT][HIDDEN],
                        const float* (&of_rows)[HEIGHT], float (&sums)[HEIGHT][GATE_ROWS]) {
   if (threadIdx.x < HEIGHT) {
     const int row = first + threadIdx.x;
-    of_rows[threadIdx.x] = row < batch.count ? look_up(batch, of.x, of.lookup, row) : nullptr;
+    of_rows[threadIdx.x] = row < batch.count ? look_up(batch, of.x, lookup, row) : nullptr;
   }
   for (int at = threadIdx.x; at < HEIGHT * GATE_ROWS; at += blockDim.x) {
     const int unit = first_unit + at % GATE_ROWS / Cell::GATES, gate = at % Cell::GATES;
@@ -114,12 +136,13 @@ template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, in
   weights.load(of.of.r, first_unit);
   uint32_t barriers = 0;
   int steps = 0;
-  for (uint64_t number = of.first;; number++) {
+  const uint64_t first_number = first_task(of);
+  for (uint64_t number = first_number;; number++) {
     const Task* announced = of.announced + (number & 1) * 2;
     // Nothing is announced at a barrier before the first task.
-    if (number == of.first || announced->number != number) {
+    if (number == first_number || announced->number != number) {
       if (is_first) wait_for_task(of, number, steps);
-      if (!wait_for_grid(of.of, ++barriers)) return;
+      if (!meet(of, ++barriers)) return;
       announced++;
     }
     // After the barrier of the last step, the place may be another task's.
@@ -131,13 +154,16 @@ template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, in
     }
     if (announced->from_host > 0) {
       make_copies(announced->copies, announced->from_host);
-      if (!wait_for_grid(of.of, ++barriers)) return;
+      if (!meet(of, ++barriers)) return;
     }
     if (announced->within > 0) {
       make_copies(announced->copies + announced->from_host, announced->within);
-      if (!wait_for_grid(of.of, ++barriers)) return;
+      if (!meet(of, ++barriers)) return;
     }
     steps += task_steps;
+    // Other blocks may be at the task after this one when the host is told what has failed in this one.
+    Lookup lookup = of.lookup;
+    lookup.failed = of.failed + (number & 1);
     for (int step = 0; step < task_steps; step++) {
       Batch batch = of.of.batch;
       batch.count = count;
@@ -145,7 +171,7 @@ template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, in
       for (int first = blockIdx.y * HEIGHT; first < batch.count; first += gridDim.y * HEIGHT) {
         // Who read the sums and rows of the tile before has done so.
         __syncthreads();
-        multiply_x<Cell, HIDDEN, WIDTH>(of, batch, first, first_unit, tile, of_rows, sums_of_x);
+        multiply_x<Cell, HIDDEN, WIDTH>(of, lookup, batch, first, first_unit, tile, of_rows, sums_of_x);
         fill_tile(tile, of_rows, batch, of.of.h, first);
         weights.multiply(tile, totals);
         __syncthreads();
@@ -153,9 +179,9 @@ template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, in
         finish_tile<Cell, HIDDEN, WIDTH>(of.of, batch, first, first_unit, tile, totals, of_x);
       }
       if (step + 1 == task_steps && is_first) announce(of, number + 1, false, steps);
-      if (!wait_for_grid(of.of, ++barriers)) return;
+      if (!meet(of, ++barriers)) return;
     }
-    if (is_first) st_release_sys(of.done, number);
+    if (is_first) tell_host(of.done, of.statuses + number % of.ring_tasks, lookup.failed, *of.end_count, number);
   }
 }
 

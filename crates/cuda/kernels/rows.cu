@@ -1,6 +1,7 @@
 // Copies of rows, the end of a step, and the signal that work is done. A block copies a row.
 #include "batch.cuh"
 #include "copies.cuh"
+#include "signal.cuh"
 
 constexpr int THREADS = 128;
 
@@ -73,12 +74,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish_step(FinishArgument
 }
 KERNEL(finish_step)
 
-// What the host reads of a task that is over: `Status` of src/kernels/rows.rs.
-struct Status {
-  uint32_t failed;
-  uint32_t end_count;
-};
-
 // `SignalArguments` of src/kernels/rows.rs.
 struct SignalArguments {
   uint64_t* counter;  // of work that is done, in memory of the host
@@ -90,8 +85,6 @@ struct SignalArguments {
 
 // Tells the host that all work up to this is done. (The C library has a function `signal`, which the emulator's host code would call instead.)
 extern "C" __global__ void __launch_bounds__(1) signal_host(SignalArguments of) {
-  *of.status = {*of.failed, *of.end_count};
-  *of.failed = 0;
-  st_release_sys(of.counter, of.number);
+  tell_host(of.counter, of.status, of.failed, *of.end_count, of.number);
 }
 KERNEL(signal_host)

@@ -16,7 +16,7 @@
 //! | `lstm_of_bytes.rs` | steps of LSTMs of bytes: `lstm_of_bytes.cu` |
 //! | `tree.rs` | cells of a TreeLSTM: `tree_node.cu` |
 //! | `linear.rs` | a linear layer with arg-max: `linear_arg_max.cu` |
-//! | `rows.rs` | copies, the end of a step, the signal that work is done: `rows.cu` |
+//! | `rows.rs` | copies, the end of a step, the signal that work is done: `rows.cu`, `signal.cuh` |
 
 pub mod batch;
 pub mod linear;
@@ -57,9 +57,10 @@ pub const SOURCES: [Source; 6] = sources![
 ];
 
 /// The headers that they include.
-pub const HEADERS: [Source; 8] = sources![
+pub const HEADERS: [Source; 9] = sources![
     "portable.cuh",
     "copies.cuh",
+    "signal.cuh",
     "batch.cuh",
     "weights.cuh",
     "products.cuh",

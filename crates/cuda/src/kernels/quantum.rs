@@ -11,6 +11,9 @@ use crate::mapping::Limits;
 /// Registers for x and for the task, beside those of a launch for one task.
 const MORE_REGISTERS: usize = 24;
 
+/// What [`QuantumArguments::next`] becomes if blocks have waited in vain for one another.
+pub const IS_STUCK: u64 = u64::MAX;
+
 /// A task, in memory of the host.
 ///
 /// The host writes `number` last, with a release.
@@ -43,7 +46,7 @@ pub struct QuantumArguments {
     pub of: PersistentArguments,
     /// x, `[input]`.
     pub x: Operand,
-    /// The embedding of x.
+    /// The embedding of x; its word of failures is not used.
     pub lookup: Lookup,
     /// The address of [`PackedLaunch::w`](super::recurrent::PackedLaunch::w), f32.
     pub w: u64,
@@ -53,9 +56,16 @@ pub struct QuantumArguments {
     pub announced: u64,
     /// The address of a number in memory of the host: that of the last task that is done.
     pub done: u64,
-    /// The address of a number in memory of the host: once the launch ends, that of the first task that it leaves.
+    /// The address of a [`Status`](super::rows::Status) for each place of the ring, in memory of the host.
+    pub statuses: u64,
+    /// The address of two words: 1 where an even task, or an odd one, has looked up an id that its table does not have.
+    pub failed: u64,
+    /// [`FinishArguments::end_count`](super::rows::FinishArguments::end_count): no task changes it.
+    pub end_count: u64,
+    /// The address of a number in memory of the host: once a launch ends, that of the first task that it leaves; [`IS_STUCK`] if blocks have waited in
+    /// vain for one another.
     pub next: u64,
-    /// The number of the first task.
+    /// The number of the first task. If the launch before leaves a later one, the launch begins with that.
     pub first: u64,
     /// The places of the ring.
     pub ring_tasks: u32,

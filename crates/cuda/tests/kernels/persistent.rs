@@ -29,6 +29,8 @@ pub(crate) struct Case {
     pub(crate) blocks: usize,
     /// Whether a GRU has one barrier a step where it could have two.
     pub(crate) is_once: bool,
+    /// The ids that x is, by rows and nodes; none: x is numbers.
+    pub(crate) ids: Option<fn(usize, usize) -> i64>,
 }
 
 impl Case {
@@ -67,7 +69,7 @@ impl Case {
         mappings.retain(|of| 2 * of.tiles(problem)[0] > widest);
         let mapping = mappings[below(mappings.len(), 4)];
         let is_once = seed / kinds.len() % 2 == 1;
-        Self { cell, mapping, rows, steps: 1 + below(5, 5), blocks, is_once }
+        Self { cell, mapping, rows, steps: 1 + below(5, 5), blocks, is_once, ids: None }
     }
 }
 
@@ -89,7 +91,11 @@ impl<'a> Batch<'a> {
     pub(crate) fn new(case: &'a Case) -> Self {
         let Case { cell, rows: count, .. } = case;
         let count = *count;
-        let chains = Chains::new((cell, Precision::F32), Places::Slots, count);
+        let of = (cell, Precision::F32);
+        let chains = match case.ids {
+            None => Chains::new(of, Places::Slots, count),
+            Some(id_of) => Chains::with_ids(of, Places::Ids, count, &id_of),
+        };
         let (gpu, hidden) = (&chains.gpu, cell.hidden_size);
         let (mut rows, mut ports, mut sinks) = (Vec::new(), Vec::new(), Vec::new());
         for (number, row) in all_rows(count, 1).iter().enumerate() {

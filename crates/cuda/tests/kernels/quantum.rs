@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use batchmaker_cuda::kernels::batch::{Batch as RosterBatch, Port, Row};
 use batchmaker_cuda::kernels::persistent::PersistentArguments;
 use batchmaker_cuda::kernels::quantum::{QuantumArguments, QuantumKernel, Task};
-use batchmaker_cuda::kernels::rows::Copy;
+use batchmaker_cuda::kernels::rows::{Copy, Status};
 use batchmaker_cuda_emulator::{KernelLibrary, Report};
 use bytemuck::Zeroable;
 
 use crate::chains::cell;
-use crate::harness::{Found, Gpu, TIME, bits, bugs, library_of, node_of};
+use crate::harness::{Found, Gpu, TIME, bits, bugs, known_id, library_of, node_of};
 use crate::persistent::{Batch, Case, libraries, run_parts};
 
 const FILE: &str = "quantum.cu";
@@ -25,6 +25,9 @@ const START: u32 = u32::MAX - 2;
 /// The cases that are to be right, and those that are to show a bug.
 const CASES: usize = 18;
 const CASES_OF_BUGS: usize = 6;
+
+/// The ends of sequences that the host is to hear of with each task.
+const END_COUNT: u32 = 9;
 
 /// The most launches that a plan may take.
 const LAUNCHES_MAX: usize = 200;
@@ -67,8 +70,11 @@ impl Plan {
         let mut ran = vec![0; rows];
         let mut tasks = Vec::new();
         for _ in 0..5 + random.below(4) {
+            // Some tasks change nothing: blocks go on without a barrier.
+            let changes = tasks.is_empty() || random.below(3) > 0;
             let mut take = |from: &mut Vec<usize>, one_in: usize| {
-                let (taken, kept) = from.drain(..).partition(|_| random.below(one_in) == 0);
+                let is_taken = |_: &usize| changes && random.below(one_in) == 0;
+                let (taken, kept) = from.drain(..).partition(is_taken);
                 *from = kept;
                 taken
             };
@@ -93,12 +99,24 @@ struct Tasks<'a> {
     batch: Batch<'a>,
     launches: AtomicU64,
     tasks: Vec<Task>,
+    /// Whether each task, by its number, looks up an id that the table does not have; nobody knows of 0.
+    fails: Vec<bool>,
+    /// Whether the host was told something else.
+    is_misled: AtomicBool,
     rows_at: u64,
     ports_at: u64,
     ring: u64,
     done: u64,
+    statuses: u64,
+    failed: u64,
+    end_count: u64,
     next: u64,
     announced: u64,
+}
+
+/// Ids of which some are none of the table.
+fn id_of(row: usize, node: usize) -> i64 {
+    if (row + node).is_multiple_of(2) { -1 } else { known_id(row, node) }
 }
 
 /// A number in memory of the host.
@@ -114,7 +132,8 @@ impl<'a> Tasks<'a> {
         let rows_at = gpu.room(case.rows * size_of::<Row>(), "rows");
         let ports_at = gpu.room(case.rows * 3 * size_of::<Port>(), "ports");
         let between = gpu.room(case.rows * 3 * size_of::<Port>(), "ports on their way");
-        let (mut roster, mut time, mut tasks) = (Vec::new(), START, Vec::new());
+        let (mut roster, mut time, mut tasks) = (Vec::<(usize, Row)>::new(), START, Vec::new());
+        let mut fails = vec![false];
         for (number, planned) in (1..).zip(&plan.tasks) {
             let mut changed = std::collections::BTreeSet::new();
             for row in &planned.leaves {
@@ -130,6 +149,15 @@ impl<'a> Tasks<'a> {
                 changed.insert(roster.len());
                 roster.push((row, Row { first, half, ..*of }));
             }
+            let has_id = |node: u32, (row, of): &(usize, Row)| {
+                // Padding looks up nothing that anybody wants.
+                node >= of.length || case.ids.is_none_or(|id_of| id_of(*row, node as usize) >= 0)
+            };
+            let fails_at = |step: u32| {
+                let node = |of: &Row| time.wrapping_add(step).wrapping_sub(of.first);
+                !roster.iter().all(|of| has_id(node(&of.1), of))
+            };
+            fails.push((0..planned.steps as u32).any(fails_at));
             let changed = changed.range(..roster.len()).copied();
             let (task, from_host, within) =
                 changes(gpu, &batch, [rows_at, ports_at, between], &roster, changed);
@@ -149,14 +177,21 @@ impl<'a> Tasks<'a> {
         tasks.push(Task { number, ..Task::zeroed() });
         let ring = gpu.upload_to_host(&[Task::zeroed(); RING as usize], "ring");
         let [done, next] = ["done", "next"].map(|name| gpu.upload_to_host(&[0u64], name));
+        let unknown = Status { failed: u32::MAX, end_count: 0 };
+        let statuses = gpu.upload_to_host(&[unknown; RING as usize], "statuses");
         let announced = gpu.upload(&[Task::zeroed(); 4], "announced");
         Self {
             launches: AtomicU64::new(0),
             tasks,
+            fails,
+            is_misled: AtomicBool::new(false),
             rows_at,
             ports_at,
             ring,
             done,
+            statuses,
+            failed: gpu.upload(&[0u32; 2], "failed"),
+            end_count: gpu.upload(&[END_COUNT], "end count"),
             next,
             announced,
             batch,
@@ -183,8 +218,21 @@ impl<'a> Tasks<'a> {
         }
     }
 
-    /// Writes a task to its place in the ring, its number last.
+    /// Reads what the host was told of a task that is done.
+    fn take(&self, number: u64) {
+        let at = self.statuses + number % RING * size_of::<Status>() as u64;
+        let status: Status = bytemuck::cast(number_at(at).load(Ordering::Relaxed));
+        let failed = u32::from(self.fails[number as usize]);
+        if status != (Status { failed, end_count: END_COUNT }) {
+            self.is_misled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes a task to its place in the ring, its number last. The task that was there is done.
     fn push(&self, task: &Task) {
+        if let Some(before @ 1..) = task.number.checked_sub(RING) {
+            self.take(before);
+        }
         let place = self.ring + task.number % RING * size_of::<Task>() as u64;
         let words: [u64; size_of::<Task>() / 8] = bytemuck::cast(*task);
         let (number, others) = words.split_last().unwrap();
@@ -234,8 +282,12 @@ impl<'a> Tasks<'a> {
             ring: self.ring,
             announced: self.announced,
             done: self.done,
+            statuses: self.statuses,
+            failed: self.failed,
+            end_count: self.end_count,
             next: self.next,
-            first,
+            // Of every second launch, the first task is the one that the launch before has left.
+            first: if first % 2 == 0 { first } else { 1 },
             ring_tasks: RING as u32,
             looks_max: plan.looks_max,
             steps_max: plan.steps_max as i32,
@@ -266,7 +318,8 @@ impl<'a> Tasks<'a> {
                     return (reports, true);
                 }
                 if first > last {
-                    return (reports, false);
+                    (first.saturating_sub(RING).max(1)..first).for_each(|number| self.take(number));
+                    return (reports, self.is_misled.load(Ordering::Relaxed));
                 }
                 std::thread::yield_now();
             }
@@ -329,6 +382,9 @@ fn draw(seed: usize) -> (Case, Plan) {
     if seed.is_multiple_of(3) {
         let hidden = case.cell.hidden_size;
         case.cell = cell(case.cell.kind.clone(), hidden + 7, hidden);
+    }
+    if seed % 3 > 0 {
+        case.ids = Some(id_of);
     }
     let plan = Plan::draw(case.rows, seed as u64);
     (case, plan)
@@ -443,18 +499,22 @@ bugs! {
     a_task_before_its_number: "  if (ld_acquire_sys(&there->number) != number) return false;\n" => "", Found::ByAnything;
     one_place_for_all_tasks: "(number & 1) * 2 + is_late" => "is_late", Found::ByAnything;
     a_task_of_the_barrier_before: "      announced++;\n" => "", Found::ByAnything;
-    a_task_that_ended_the_launch_before: "number == of.first || announced->number" => "announced->number", Found::ByAnything;
-    rows_are_read_while_they_change: "      make_copies(announced->copies, announced->from_host);\n      if (!wait_for_grid(of.of, ++barriers)) return;" => "      make_copies(announced->copies, announced->from_host);", Found::ByAnything;
-    ports_are_read_while_they_change: "      make_copies(announced->copies + announced->from_host, announced->within);\n      if (!wait_for_grid(of.of, ++barriers)) return;" => "      make_copies(announced->copies + announced->from_host, announced->within);", Found::ByAnything;
+    a_task_that_ended_the_launch_before: "number == first_number || announced->number" => "announced->number", Found::ByAnything;
+    rows_are_read_while_they_change: "      make_copies(announced->copies, announced->from_host);\n      if (!meet(of, ++barriers)) return;" => "      make_copies(announced->copies, announced->from_host);", Found::ByAnything;
+    ports_are_read_while_they_change: "      make_copies(announced->copies + announced->from_host, announced->within);\n      if (!meet(of, ++barriers)) return;" => "      make_copies(announced->copies + announced->from_host, announced->within);", Found::ByAnything;
     all_blocks_make_all_copies: "uint32_t at = block; at < count; at += gridDim.x * gridDim.y" => "uint32_t at = 0; at < count; at++", Found::ByAnything;
-    the_last_step_has_no_barrier: "announce(of, number + 1, false, steps);\n      if (!wait_for_grid(of.of, ++barriers)) return;" => "announce(of, number + 1, false, steps);", Found::ByAnything;
+    the_last_step_has_no_barrier: "announce(of, number + 1, false, steps);\n      if (!meet(of, ++barriers)) return;" => "announce(of, number + 1, false, steps);", Found::ByAnything;
     a_leave_a_step_late: "step < task_steps; step++" => "step <= task_steps; step++", Found::ByAnything;
     steps_of_another_task: "step < task_steps; step++" => "step < announced->steps; step++", Found::ByAnything;
     a_row_too_few: "batch.count = count;" => "batch.count = count - 1;", Found::ByValues;
     time_stands_still: "batch.time = time + step;" => "batch.time = time;", Found::ByAnything;
     a_quantum_without_end: "steps > 0 && steps + task->steps > of.steps_max" => "false", Found::ByValues;
     an_end_that_nobody_learns_of: "      if (is_first) st_release_sys(of.next, number);\n" => "", Found::ByValues;
-    done_for_the_gpu_alone: "st_release_sys(of.done, number)" => "st_release_gpu(of.done, number)", Found::By(Fault::HostScope);
+    done_for_the_gpu_alone: "st_release_sys(counter, number)" => "st_release_gpu(counter, number)", Found::By(Fault::HostScope);
+    a_failure_of_the_task_before: "lookup.failed = of.failed + (number & 1)" => "lookup.failed = of.failed", Found::ByAnything;
+    failures_of_all_tasks: "  *failed = 0;\n" => "", Found::ByValues;
+    tasks_that_were_run_before: "left[0] > of.first ? left[0] : of.first" => "of.first", Found::ByAnything;
+    a_task_that_is_left_before_it_is_known: "  __syncthreads();\n  return left[0]" => "  return left[0]", Found::ByAnything;
     x_is_read_too_early: "    __syncthreads();\n    const int elements" => "    const int elements", Found::ByAnything;
     rows_of_x_are_read_too_early: "start < of.input; start += HIDDEN) {\n    __syncthreads();" => "start < of.input; start += HIDDEN) {", Found::ByAnything;
     sums_of_x_change_too_early: "        // Who read the sums and rows of the tile before has done so.\n        __syncthreads();\n" => "", Found::ByAnything;
