@@ -26,10 +26,27 @@ pub struct CudaConfig {
     /// What compiles kernels that are made for one recurrent cell, whose weights stay in registers for all steps of a task, such as
     /// [`nvrtc`](crate::nvrtc). None: recurrent cells have the kernels that all share.
     pub persistent: Option<Compile>,
+    /// Launches of such kernels that run task after task of a roster, of cells with one barrier a step. None: each task has a launch of its own.
+    pub quantum: Option<Quantum>,
     /// Threads of each worker for programs, which the host runs.
     pub program_threads: usize,
     /// The time that the thread which waits for a GPU polls for completions before it sleeps.
     pub poll_for: Duration,
+}
+
+/// How long a launch runs task after task of a roster: other work of its GPU ends it sooner.
+#[derive(Clone, Copy, Debug)]
+pub struct Quantum {
+    /// The most steps of a launch. A first task that has more runs alone.
+    pub steps_max: u32,
+    /// The most looks for a task, about a microsecond each, after which the launch ends.
+    pub looks_max: u32,
+}
+
+impl Default for Quantum {
+    fn default() -> Self {
+        Self { steps_max: 256, looks_max: 1024 }
+    }
 }
 
 impl Default for CudaConfig {
@@ -42,6 +59,7 @@ impl Default for CudaConfig {
             bytes_max: None,
             projected_bytes: 64 << 20,
             persistent: None,
+            quantum: None,
             program_threads: 1,
             poll_for: Duration::from_micros(500),
         }

@@ -13,7 +13,7 @@ use batchmaker_graph::{
     WorkerId,
 };
 
-use crate::cells::{CellError, CudaCell, CudaCellBody};
+use crate::cells::{CellError, Compiler, CudaCell, CudaCellBody};
 use crate::config::CudaConfig;
 use crate::gpu::{self, GpuError};
 use crate::lock::lock;
@@ -75,6 +75,7 @@ impl CudaDevice {
             retired: Mutex::default(),
             bytes: Mutex::default(),
             projected_bytes: config.projected_bytes,
+            quantum: config.quantum.unwrap_or_default(),
             poll_for: config.poll_for,
         });
         let bytes_max = config.bytes_max.unwrap_or(half);
@@ -130,7 +131,11 @@ impl Device for CudaDevice {
         if let Some(known) = self.state.cells.retain(id, cell.identity) {
             return Ok(materialized(&known));
         }
-        let new = CudaCell::new(&cell.cell, &self.state.workers, self.config.persistent);
+        let compiler = self
+            .config
+            .persistent
+            .map(|compile| Compiler { compile, with_quanta: self.config.quantum.is_some() });
+        let new = CudaCell::new(&cell.cell, &self.state.workers, compiler);
         let new = new.map_err(|error| match error {
             CellError::Gpu(error) => {
                 DeviceError::Resources(format!("the weights of cell {}: {error}", cell.name))

@@ -26,6 +26,6 @@ mod queue;
 mod state;
 mod worker;
 
-pub use config::{Compile, CudaConfig};
+pub use config::{Compile, CudaConfig, Quantum};
 pub use device::CudaDevice;
 pub use gpu::{Images, nvrtc};

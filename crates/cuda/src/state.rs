@@ -6,6 +6,7 @@ use std::time::Duration;
 use batchmaker_device::{CellTable, RequestTable};
 
 use crate::cells::CudaCell;
+use crate::config::Quantum;
 use crate::memory::{HostPool, RequestMemory};
 use crate::worker::Worker;
 
@@ -22,6 +23,8 @@ pub(crate) struct DeviceState {
     pub(crate) bytes: Mutex<usize>,
     /// The most bytes of products of inputs ahead of steps.
     pub(crate) projected_bytes: usize,
+    /// How long launches run task after task, of cells that have a kernel for it.
+    pub(crate) quantum: Quantum,
     /// The time for which completions are polled before a thread sleeps.
     pub(crate) poll_for: Duration,
 }

@@ -14,8 +14,7 @@ use batchmaker_graph::{
 use super::constants::{Constants, Packing};
 use super::error::CellError;
 use super::operation::{Linear, Operation, OperationBody, Program, Step, Tree};
-use super::persistent::Persistent;
-use crate::config::Compile;
+use super::persistent::{Compiler, OfQuantum, Persistent};
 use crate::kernels::weights::Storage;
 use crate::worker::Worker;
 
@@ -60,7 +59,7 @@ impl CudaCell {
     pub(crate) fn new(
         cell: &Cell,
         workers: &[Arc<Worker>],
-        compile: Option<Compile>,
+        compiler: Option<Compiler>,
     ) -> Result<Self, CellError> {
         let mut packing = Packing::default();
         let body = match &cell.body {
@@ -72,10 +71,10 @@ impl CudaCell {
             }
             body => {
                 let mut stepwise = Stepwise::new(cell, &mut packing)?;
-                if let (CellBody::Recurrent(step), Some(compile)) = (body, compile)
+                if let (CellBody::Recurrent(step), Some(compiler)) = (body, compiler)
                     && cell.precision == Precision::F32
                 {
-                    stepwise.persistent = Persistent::new(step, workers, compile)?;
+                    stepwise.persistent = Persistent::new(step, workers, compiler)?;
                 }
                 CudaCellBody::Stepwise(stepwise)
             }
@@ -125,6 +124,15 @@ impl CudaCell {
 }
 
 impl Stepwise {
+    /// The step of the cell, and the kernel that runs task after task of a roster, if it has one.
+    pub(crate) fn quantum(&self) -> Option<(&Step, &OfQuantum)> {
+        let quantum = self.persistent.as_ref()?.quantum.as_ref()?;
+        match &self.operations.first()?.body {
+            OperationBody::Step(step) => Some((step, quantum)),
+            _ => None,
+        }
+    }
+
     fn new(cell: &Cell, packing: &mut Packing) -> Result<Self, CellError> {
         let mut packed = Packed { precision: cell.precision, packing };
         let (inputs, states) = (cell.inputs.len(), cell.states.len());

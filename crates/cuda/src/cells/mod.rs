@@ -17,4 +17,4 @@ mod persistent;
 pub(crate) use cuda_cell::{CudaCell, CudaCellBody, Stepwise};
 pub(crate) use error::CellError;
 pub(crate) use operation::{Operation, OperationBody, Program, Step, Table};
-pub(crate) use persistent::Persistent;
+pub(crate) use persistent::{Compiler, OfQuantum, Persistent};

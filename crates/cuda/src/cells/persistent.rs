@@ -1,4 +1,4 @@
-//! A kernel that is made for one recurrent cell: the weights of h stay in registers for all steps of a task (GRNN).
+//! Kernels that are made for one recurrent cell: the weights of h stay in registers for all steps of a task, or of many tasks (GRNN).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,62 +9,120 @@ use super::error::CellError;
 use crate::config::Compile;
 use crate::gpu::ResidentKernel;
 use crate::kernels::persistent::PersistentKernel;
+use crate::kernels::quantum::QuantumKernel;
 use crate::mapping::{CostModel, Limits};
 use crate::worker::Worker;
 
 /// Rows for which a mapping is chosen: as many of these as the registers allow. More rows are more tiles of a block.
 const ROWS: [usize; 5] = [16, 8, 4, 2, 1];
 
-/// The kernel of a cell, on all GPUs.
+/// What compiles kernels for a cell.
+#[derive(Clone, Copy)]
+pub(crate) struct Compiler {
+    pub(crate) compile: Compile,
+    /// Whether there is a kernel for launches that run task after task, too.
+    pub(crate) with_quanta: bool,
+}
+
+/// The kernels of a cell, on all GPUs.
 pub(crate) struct Persistent {
     pub(crate) kernel: PersistentKernel,
     /// By worker.
     on_gpus: Vec<ResidentKernel>,
+    pub(crate) quantum: Option<OfQuantum>,
+}
+
+/// The kernel that runs task after task. It has the mapping of the one for a task, and so the same bits.
+pub(crate) struct OfQuantum {
+    pub(crate) kernel: QuantumKernel,
+    on_gpus: Vec<ResidentKernel>,
 }
 
 impl Persistent {
-    /// Compiles the kernel and loads it; none where the weights fit the registers of no GPU, or there is no such kernel.
+    /// Compiles the kernels and loads them; none where the weights fit the registers of no GPU, or there is no such kernel.
     pub(super) fn new(
         cell: &RecurrentCell,
         workers: &[Arc<Worker>],
-        compile: Compile,
+        compiler: Compiler,
     ) -> Result<Option<Self>, CellError> {
         // All GPUs have the same mapping: bits follow from it.
         let multiprocessors = workers.iter().map(|worker| worker.gpu().multiprocessors).min();
-        let Some(kernel) = choose(cell, multiprocessors.unwrap_or(0)) else { return Ok(None) };
-        let (source, name) = (PersistentKernel::source(&[kernel]), kernel.name());
-        let [threads, ..] = kernel.block();
-        let mut images = BTreeMap::new();
-        let mut on_gpus = Vec::new();
-        for worker in workers {
-            let gpu = worker.gpu();
-            let image = match images.get(&gpu.architecture) {
-                Some(image) => image,
-                None => {
-                    let image = compile(&source, gpu.architecture).map_err(CellError::NoKernel)?;
-                    images.entry(gpu.architecture).or_insert(image)
-                }
-            };
-            on_gpus.push(ResidentKernel::load(gpu, image, &name, threads)?);
+        let limits = Limits::of(multiprocessors.unwrap_or(0));
+        let load = |(source, name): (String, String), kernel: &PersistentKernel| {
+            load(workers, compiler.compile, (&source, &name), kernel)
+        };
+        let mut quantum = None;
+        if compiler.with_quanta
+            && let Some(kernel) = choose_quantum(cell, limits)
+        {
+            let loaded =
+                load((QuantumKernel::source(&[kernel]), kernel.name()), kernel.persistent())?;
+            quantum = loaded.map(|on_gpus| OfQuantum { kernel, on_gpus });
         }
-        // The compiler may have taken more registers than were expected.
-        let [columns, ..] = kernel.grid(1, 1);
-        let are_resident = on_gpus.iter().all(|of| of.blocks() >= columns as usize);
-        Ok(are_resident.then_some(Self { kernel, on_gpus }))
+        let kernel = match &quantum {
+            Some(quantum) => Some(*quantum.kernel.persistent()),
+            None => choose(cell, limits),
+        };
+        let Some(kernel) = kernel else { return Ok(None) };
+        let loaded = load((PersistentKernel::source(&[kernel]), kernel.name()), &kernel)?;
+        Ok(loaded.map(|on_gpus| Self { kernel, on_gpus, quantum }))
     }
 
     /// The kernel on a worker's GPU.
-    pub(crate) fn on(&self, worker: usize) -> &ResidentKernel {
+    pub(crate) fn on_gpu(&self, worker: usize) -> &ResidentKernel {
         &self.on_gpus[worker]
     }
 }
 
+impl OfQuantum {
+    /// The kernel on a worker's GPU.
+    pub(crate) fn on_gpu(&self, worker: usize) -> &ResidentKernel {
+        &self.on_gpus[worker]
+    }
+}
+
+/// Compiles a kernel and loads it on all GPUs; none if not all blocks along its units run at a time.
+fn load(
+    workers: &[Arc<Worker>],
+    compile: Compile,
+    (source, name): (&str, &str),
+    kernel: &PersistentKernel,
+) -> Result<Option<Vec<ResidentKernel>>, CellError> {
+    let [threads, ..] = kernel.block();
+    let mut images = BTreeMap::new();
+    let mut on_gpus = Vec::new();
+    for worker in workers {
+        let gpu = worker.gpu();
+        let image = match images.get(&gpu.architecture) {
+            Some(image) => image,
+            None => {
+                let image = compile(source, gpu.architecture).map_err(CellError::NoKernel)?;
+                images.entry(gpu.architecture).or_insert(image)
+            }
+        };
+        on_gpus.push(ResidentKernel::load(gpu, image, name, threads)?);
+    }
+    // The compiler may have taken more registers than were expected.
+    let [columns, ..] = kernel.grid(1, 1);
+    let are_resident = on_gpus.iter().all(|of| of.blocks() >= columns as usize);
+    Ok(are_resident.then_some(on_gpus))
+}
+
+fn model(limits: Limits) -> CostModel {
+    CostModel { multiprocessors: limits.multiprocessors as f64, ..CostModel::TITAN_V }
+}
+
 /// The kernel of a cell whose mapping has the least cost among those for the most rows.
-fn choose(cell: &RecurrentCell, multiprocessors: usize) -> Option<PersistentKernel> {
-    let limits = Limits::of(multiprocessors);
-    let model = CostModel { multiprocessors: multiprocessors as f64, ..CostModel::TITAN_V };
+fn choose(cell: &RecurrentCell, limits: Limits) -> Option<PersistentKernel> {
     ROWS.into_iter().find_map(|rows| {
-        let ranked = PersistentKernel::ranked(&cell.kind, (cell.hidden_size, rows), limits, &model);
-        ranked.first().copied()
+        let size = (cell.hidden_size, rows);
+        PersistentKernel::ranked(&cell.kind, size, limits, &model(limits)).first().copied()
+    })
+}
+
+/// The same of kernels that run task after task.
+fn choose_quantum(cell: &RecurrentCell, limits: Limits) -> Option<QuantumKernel> {
+    ROWS.into_iter().find_map(|rows| {
+        QuantumKernel::cheapest(&cell.kind, (cell.hidden_size, rows), limits, &model(limits))
     })
 }

@@ -4,7 +4,7 @@
 use cudarc::driver::sys;
 
 /// The functions.
-pub(crate) const FUNCTIONS: [&str; 39] = [
+pub(crate) const FUNCTIONS: [&str; 40] = [
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
     "cuDeviceGet",
@@ -16,6 +16,7 @@ pub(crate) const FUNCTIONS: [&str; 39] = [
     "cuDriverGetVersion",
     "cuEventCreate",
     "cuEventDestroy_v2",
+    "cuEventQuery",
     "cuEventRecord",
     "cuEventSynchronize",
     "cuGetErrorName",

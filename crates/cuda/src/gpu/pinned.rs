@@ -78,9 +78,19 @@ impl Pinned {
 
     /// The number of 64 bits at the beginning, which a GPU stores with a release: what it wrote before is there.
     pub(crate) fn load(&self) -> u64 {
-        let at = self.address(0, 8).cast::<u64>();
+        self.number(0).load(Ordering::Acquire)
+    }
+
+    /// Stores a number of 64 bits: what this process wrote before is there for a GPU that has loaded it with an acquire.
+    pub(crate) fn store(&self, offset: usize, number: u64) {
+        self.number(offset).store(number, Ordering::Release);
+    }
+
+    fn number(&self, offset: usize) -> &AtomicU64 {
+        let at = self.address(offset, 8).cast::<u64>();
+        assert!(at.is_aligned(), "numbers are aligned");
         // SAFETY: the number is aligned, and all access it atomically.
-        unsafe { AtomicU64::from_ptr(at) }.load(Ordering::Acquire)
+        unsafe { AtomicU64::from_ptr(at) }
     }
 }
 

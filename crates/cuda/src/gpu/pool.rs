@@ -40,6 +40,11 @@ impl Pool {
         Arc::new(Self { stream, block_bytes, fills, state: Mutex::default() })
     }
 
+    /// Whether the stream fills memory before it is used.
+    pub(crate) fn fills(&self) -> bool {
+        self.fills
+    }
+
     /// Bytes with any contents.
     pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> Result<Allocation, GpuError> {
         let allocation = self.find(bytes)?;

@@ -236,6 +236,8 @@ pub(crate) struct Event {
 
 // SAFETY: the driver's handles may be used by any thread.
 unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
 
 impl Event {
     fn new(gpu: &Arc<Gpu>) -> Result<Self, GpuError> {
@@ -246,6 +248,16 @@ impl Event {
         // SAFETY: the driver writes the handle.
         unsafe { sys::cuEventCreate(&mut raw, flags) }.result()?;
         Ok(Self { gpu: gpu.clone(), raw })
+    }
+
+    /// Whether the work before it is done.
+    pub(crate) fn is_reached(&self) -> Result<bool, GpuError> {
+        self.gpu.bind()?;
+        // SAFETY: the event is there.
+        match unsafe { sys::cuEventQuery(self.raw) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            queried => Ok(queried.result().map(|()| true)?),
+        }
     }
 
     /// Waits until the work before it is done.

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
+use batchmaker_graph::RecurrentKind;
 use bytemuck::{Pod, Zeroable};
 
 use super::batch::{Lookup, Operand};
 use super::persistent::{PersistentArguments, PersistentKernel};
-use crate::mapping::Limits;
+use crate::mapping::{CostModel, Limits};
 
 /// Registers for x and for the task, beside those of a launch for one task.
 const MORE_REGISTERS: usize = 24;
@@ -109,6 +110,17 @@ impl QuantumKernel {
             && registers <= limits.thread_registers
             && registers * threads <= limits.registers
             && self.shared_bytes() <= limits.shared
+    }
+
+    /// The cheapest kernel for rows of a cell that [leaves enough registers](Self::fits), of those that a model ranks.
+    pub fn cheapest(
+        kind: &RecurrentKind,
+        (hidden, rows): (usize, usize),
+        limits: Limits,
+        model: &CostModel,
+    ) -> Option<Self> {
+        let ranked = PersistentKernel::ranked(kind, (hidden, rows), limits, model);
+        ranked.into_iter().filter_map(Self::new).find(|of| of.fits(rows, limits))
     }
 
     /// Blocks and threads are those of this kernel.

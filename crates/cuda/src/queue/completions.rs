@@ -82,6 +82,12 @@ impl Completions {
         self.worker.stream.launch(SIGNAL, [1, 1, 1], [1, 1, 1], &arguments)
     }
 
+    /// The address of the counter, that of the statuses of [`STATUSES`] numbers, and that of the number of ends so far.
+    pub(super) fn addresses(&self) -> [u64; 3] {
+        let of_host = [0, STATUSES_AT].map(|offset| self.memory.device_address(offset));
+        [of_host[0], of_host[1], self.words.at() + 4]
+    }
+
     /// The memory that begins with the counter.
     pub(super) fn counter(&self) -> Arc<Pinned> {
         self.memory.clone()

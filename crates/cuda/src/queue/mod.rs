@@ -8,6 +8,8 @@
 //! | `sequences.rs` | cells over whole sequences |
 //! | `steps.rs` | the steps of a batch: kernels and programs, one after the other |
 //! | `persistent.rs` | the steps of a batch by a kernel that is made for the cell |
+//! | `quanta.rs` | tasks of a roster by a launch that takes one after the other |
+//! | `ring.rs` | the ring of tasks that such a launch takes |
 //! | `projections.rs` | products of x for all steps of a batch, ahead of them |
 //! | `programs.rs` | programs that the host runs in the order of the GPU's work |
 //! | `listed.rs` | a run of a request as rows and ports of a batch |
@@ -24,7 +26,9 @@ mod moving;
 mod persistent;
 mod programs;
 mod projections;
+mod quanta;
 mod reads;
+mod ring;
 mod rosters;
 mod rows;
 mod sequences;
@@ -52,13 +56,16 @@ use reads::{Coming, ReadError};
 use rosters::Rosters;
 use submitter::{Submitter, TaskError};
 use upload::Upload;
-use watcher::{Watched, Watcher};
+use watcher::{Behind, Watched, Watcher};
 
 /// The most rows of a batch: all of them may end in one task, and the ring of ends has room for two such tasks.
 pub(crate) const ROWS_MAX: u32 = ENDS as u32 / 2;
 
 /// Why a read gives nothing where the GPU is full.
 const NO_MEMORY_FOR_VALUES: &str = "the GPU has no memory left for the values";
+
+/// Why a GPU counts as lost whose kernel has given up.
+const BLOCKS_WAIT: &str = "the blocks of a kernel waited in vain for one another";
 
 /// The queue of one worker.
 pub(crate) struct CudaQueue {
@@ -131,24 +138,32 @@ impl CudaQueue {
     /// Whether a status or an end could be written in the place of one that was not taken.
     fn is_full(&self) -> bool {
         let Submitter { number, collected, ends_expected, .. } = self.submitter;
-        number - collected >= STATUSES as u64 - 1 || ends_expected > ENDS / 2
+        number - collected >= STATUSES as u64 || ends_expected > ENDS / 2
     }
 
     /// Begins work. Waits where the statuses or the ring of ends could overflow.
     fn begin(&mut self) -> Result<(), GpuError> {
+        self.submitter.number += 1;
         if self.is_full() {
             self.collect();
         }
         if self.is_full() {
+            self.submitter.end_quantum()?;
             self.submitter.worker.stream.synchronize()?;
             self.collect();
         }
-        self.submitter.number += 1;
         Ok(())
+    }
+
+    /// Begins work of the stream.
+    fn begin_on_stream(&mut self) -> Result<(), GpuError> {
+        self.begin()?;
+        self.submitter.end_quantum()
     }
 
     fn submit_task(&mut self, task: &BatchedTask) -> Result<(), GpuError> {
         self.begin()?;
+        self.resume()?;
         self.submitter.failure = ProgramFailure::default();
         let before = self.submitter.ends_expected;
         let refused = match self.submitter.run_task(&mut self.rosters, task) {
@@ -157,10 +172,13 @@ impl CudaQueue {
             Err(TaskError::Lost) => Some("a state or a row was lost with another GPU".into()),
             Err(TaskError::Gpu(error)) => return Err(error),
         };
-        // A task that does not run may leave values that were to come with its upload: other tasks of their requests may be submitted before
-        // anybody knows of the failure.
-        self.submitter.bring_arriving()?;
-        self.submitter.signal()?;
+        if self.submitter.launch_of_work().is_none() {
+            self.submitter.end_quantum()?;
+            // A task that does not run may leave values that were to come with its upload: other tasks of their requests may be submitted before
+            // anybody knows of the failure.
+            self.submitter.bring_arriving()?;
+            self.submitter.signal()?;
+        }
         let (failure, ends_expected) =
             (self.submitter.failure.clone(), self.submitter.ends_expected - before);
         let kind = PendingKind::Task { id: task.id, refused, failure, ends_expected };
@@ -170,7 +188,7 @@ impl CudaQueue {
 
     /// Has all that was asked for copied to the host, together.
     fn submit_reads(&mut self) -> Result<(), GpuError> {
-        self.begin()?;
+        self.begin_on_stream()?;
         let mut together = Upload::default();
         let mut asked = Vec::new();
         for read in std::mem::take(&mut self.reads) {
@@ -221,7 +239,20 @@ impl CudaQueue {
     /// Has the watcher ring when all work so far is done: it may end long before what is submitted next.
     fn watch(&mut self) -> Result<(), GpuError> {
         self.note_busy();
-        self.watcher.watch(self.submitter.number, self.submitter.worker.stream.record()?);
+        let number = self.submitter.number;
+        let behind = match self.submitter.launch_of_work() {
+            Some(launch) => Behind::Launch(launch),
+            None => Behind::Work(self.submitter.worker.stream.record()?),
+        };
+        self.watcher.watch(number, behind);
+        Ok(())
+    }
+
+    /// Has the GPU run the tasks that a launch has left.
+    fn resume(&mut self) -> Result<(), GpuError> {
+        if let Some((numbers, launch)) = self.submitter.resume()? {
+            numbers.for_each(|number| self.watcher.watch(number, Behind::Launch(launch.clone())));
+        }
         Ok(())
     }
 
@@ -243,8 +274,7 @@ impl CudaQueue {
             self.submitter.collected = number;
             let (kernel_failure, ends) = self.submitter.completions.take(number);
             if matches!(kernel_failure, Some(KernelFailure::Stuck)) {
-                let reason = "the blocks of a kernel waited in vain for one another";
-                return self.submitter.worker.lose(reason);
+                return self.submitter.worker.lose(BLOCKS_WAIT);
             }
             match kind {
                 PendingKind::Task { id: task, refused, failure, ends_expected } => {
@@ -274,8 +304,10 @@ impl CudaQueue {
 impl Drop for CudaQueue {
     /// Waits until the GPU has done all work: it uses this queue's memory.
     fn drop(&mut self) {
+        self.submitter.number += 1;
+        let ended = self.submitter.end_quantum();
         // An error is that of a GPU that is lost, which uses nothing any more.
-        let _ = self.submitter.worker.stream.synchronize();
+        let _ = ended.and_then(|()| self.submitter.worker.stream.synchronize());
     }
 }
 
@@ -301,7 +333,7 @@ impl TaskQueue for CudaQueue {
     fn write_state(&mut self, place: StatePlace, states: Vec<TensorData>) {
         self.flush_reads();
         self.unless_lost(|queue| {
-            queue.begin()?;
+            queue.begin_on_stream()?;
             let written = queue.submitter.write_states(place, &states);
             queue.submitter.signal()?;
             match written {
@@ -319,6 +351,11 @@ impl TaskQueue for CudaQueue {
         }
         self.flush_reads();
         self.collect();
+        if self.submitter.is_stuck() {
+            self.submitter.worker.lose(BLOCKS_WAIT);
+        } else if !self.pending.is_empty() {
+            self.unless_lost(Self::resume);
+        }
         if !self.reported.is_empty() {
             self.note_busy();
         }

@@ -23,7 +23,7 @@ impl Submitter {
         if let Some(base) = memory.base(self.worker.number) {
             return Ok(base);
         }
-        let allocation = self.worker.pool.allocate(memory.bytes())?;
+        let allocation = self.allocate(memory.bytes())?;
         let (at, image) = (allocation.at(), memory.image());
         let zeros = memory.bytes() - image.len();
         self.arrive(at, image, zeros)?;
@@ -131,6 +131,7 @@ impl Submitter {
         bytes: usize,
     ) -> Result<bool, GpuError> {
         // The rows may be among values that were to come with the next upload.
+        self.end_quantum()?;
         self.bring_arriving()?;
         let other = &self.state.workers[other];
         let Err(error) = self.worker.stream.copy_from(other.gpu(), to, from, bytes) else {

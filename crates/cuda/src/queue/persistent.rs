@@ -8,7 +8,7 @@ use crate::kernels::batch::Batch;
 use crate::kernels::persistent::PersistentArguments;
 
 /// The most polls of a block at a barrier. They take seconds; blocks that run are microseconds late.
-const TRIES_MAX: u32 = 1 << 24;
+pub(super) const TRIES_MAX: u32 = 1 << 24;
 
 impl Submitter {
     /// Runs the steps of a batch.
@@ -32,7 +32,7 @@ impl Submitter {
     ) -> Result<(), GpuError> {
         let (number, frame) = (self.worker.number, run.frame);
         let constants = run.typed.cell.constants.on(number);
-        let (kernel, resident) = (&persistent.kernel, persistent.on(number));
+        let (kernel, resident) = (persistent.kernel, persistent.on_gpu(number));
         let grid = kernel.grid(run.batch.count as usize, resident.blocks());
         // Registers are x, the states, and those after the step.
         let states = run.typed.stepwise.states.len();

@@ -7,6 +7,7 @@ use batchmaker_device::Chain;
 use batchmaker_graph::{CellTypeId, Join, SlotId};
 
 use super::listed::Listed;
+use super::quanta::OfRoster;
 use super::steps::{Run, TypedCell};
 use super::submitter::{Submitter, TaskError};
 use super::upload::Upload;
@@ -176,6 +177,7 @@ impl Submitter {
         }
         let ran = self.run_members(roster, typed, steps);
         if ran.is_err() {
+            self.end_quantum()?;
             // Some changes may not have come to the GPU: the next task brings all rows.
             roster.memory = None;
         }
@@ -218,6 +220,21 @@ impl Submitter {
         }
         let mut upload = self.upload();
         roster.list_changes(&mut upload);
+        if let Some(quantum) = typed.stepwise.quantum() {
+            let mut slots = lock(&slots);
+            let memory = roster.memory.as_ref().expect("room was made");
+            let of_roster = OfRoster {
+                rows: memory.rows.at(),
+                ports: memory.ports.at(),
+                rows_max: memory.count,
+                rows_now: roster.members.len(),
+                time,
+                steps,
+            };
+            self.push(typed, quantum, &slots, of_roster, upload)?;
+            slots.advance(steps);
+            return Ok(());
+        }
         let mut slots = lock(&slots);
         let extent = self.extent(roster.members.len(), steps as usize, may_end > 0);
         let frame = self.frame(typed, extent, Some(&slots))?;
@@ -245,6 +262,8 @@ impl Submitter {
         if count <= known.0 && ports <= known.1 {
             return Ok(());
         }
+        // A launch that runs task after task uses the memory that there is.
+        self.end_quantum()?;
         let count = count.next_power_of_two().max(known.0).max(ROWS_MIN);
         let ports_of_a_row = ports.max(known.1);
         let rows = self.worker.pool.allocate(count * size_of::<Row>())?;

@@ -97,12 +97,15 @@ impl Submitter {
 
     /// Makes room for some slots of a cell type. All slots may move: their addresses are known once all that a task uses were reached.
     pub(super) fn reach<'a>(
-        &self,
+        &mut self,
         all: &'a Mutex<Slots>,
         slots: impl IntoIterator<Item = SlotId>,
     ) -> Result<MutexGuard<'a, Slots>, GpuError> {
         let mut all = lock(all);
         for slot in slots {
+            if !all.has(slot) {
+                self.end_quantum()?;
+            }
             all.reach(slot, &self.worker.pool, &self.worker.stream)?;
         }
         Ok(all)

@@ -8,6 +8,7 @@ use batchmaker_executor::ExecutorThreads;
 
 use super::completions::Completions;
 use super::programs::ProgramFailure;
+use super::ring::Ring;
 use super::upload::{Upload, Written};
 use crate::gpu::{Allocation, GpuError};
 use crate::kernels::rows::{BLOCK, COPY_ROWS, Copy, CopyArguments};
@@ -20,6 +21,9 @@ pub(super) const TOGETHER_BYTES: usize = 1 << 16;
 
 /// The most bytes of values that wait for an upload.
 const ARRIVING_BYTES: usize = 1 << 20;
+
+/// The same where a copy of the driver's would end a launch that runs task after task.
+const IN_QUANTUM_BYTES: usize = 16 << 20;
 
 /// The most bytes of memory beyond what is needed, so that what grows a little does not need new memory each time.
 const SPARE_BYTES: usize = 16 << 20;
@@ -60,7 +64,9 @@ pub(super) struct Submitter {
     pub(super) failure: ProgramFailure,
     /// The rows with a stop in work in flight: each may end.
     pub(super) ends_expected: usize,
-    /// The blocks that have come to a barrier, or will, of all launches so far; wraps around.
+    /// Tasks for launches that run one after the other, once there are such.
+    pub(super) ring: Option<Ring>,
+    /// The blocks that have come to a barrier, or will, of all launches for a task so far; wraps around.
     pub(super) arrivals: u32,
     /// The number of the last work.
     pub(super) number: u64,
@@ -100,6 +106,7 @@ impl Submitter {
             threads,
             failure: ProgramFailure::default(),
             ends_expected: 0,
+            ring: None,
             arrivals: 0,
             number: 0,
             collected: 0,
@@ -130,10 +137,14 @@ impl Submitter {
     ) -> Result<(), GpuError> {
         let arrival = Arrival { to, image, zeros };
         let bytes = arrival.image.len();
-        if bytes.max(zeros) > TOGETHER_BYTES {
+        let (together, arriving) = match self.is_in_quantum() {
+            true => (IN_QUANTUM_BYTES, IN_QUANTUM_BYTES),
+            false => (TOGETHER_BYTES, ARRIVING_BYTES),
+        };
+        if bytes.max(zeros) > together {
             return self.bring_alone(&arrival);
         }
-        if self.arriving_bytes + bytes > ARRIVING_BYTES {
+        if self.arriving_bytes + bytes > arriving {
             self.bring_arriving()?;
         }
         self.arriving_bytes += bytes;
@@ -157,6 +168,7 @@ impl Submitter {
     }
 
     fn bring_alone(&mut self, arrival: &Arrival) -> Result<(), GpuError> {
+        self.end_quantum()?;
         let Arrival { to, image, zeros } = arrival;
         if !image.is_empty() {
             let staged = self.stage(image.len())?;
@@ -174,6 +186,21 @@ impl Submitter {
 
     /// Has the GPU make the copies of an upload, with those of what waits for one. Returns the address of the first record that the batch uses.
     pub(super) fn bring(&mut self, mut upload: Upload) -> Result<u64, GpuError> {
+        self.end_quantum()?;
+        let Written { copies, from_host, within, kept } = self.write(&mut upload)?;
+        for (first, count) in [(0, from_host), (from_host, within)] {
+            if count > 0 {
+                let copies = copies + (first * size_of::<Copy>()) as u64;
+                let arguments = CopyArguments { copies };
+                self.worker.stream.launch(COPY_ROWS, [count as u32, 1, 1], BLOCK, &arguments)?;
+            }
+        }
+        self.is_brought(upload);
+        Ok(kept)
+    }
+
+    /// Writes an upload to memory of the host, with what waits for one.
+    pub(super) fn write(&mut self, upload: &mut Upload) -> Result<Written, GpuError> {
         for Arrival { to, image, zeros } in &self.arriving {
             upload.bring(*to, image);
             upload.clear(to + image.len() as u64, *zeros);
@@ -186,26 +213,28 @@ impl Submitter {
         }
         let bytes = upload.bytes();
         if bytes == 0 {
-            self.spare = upload;
-            return Ok(0);
+            return Ok(Written::default());
         }
         let kept = grow(&mut self.buffer, upload.kept_bytes(), &self.worker)?;
         let staged = self.stage(bytes)?;
-        let Written { copies, from_host, within } = upload.write(&staged, kept);
-        let stream = &self.worker.stream;
-        stream.copied().r#in.fetch_add(bytes as u64, Ordering::Relaxed);
-        for (first, count) in [(0, from_host), (from_host, within)] {
-            if count > 0 {
-                let copies = copies + (first * size_of::<Copy>()) as u64;
-                stream.launch(COPY_ROWS, [count as u32, 1, 1], BLOCK, &CopyArguments { copies })?;
-            }
-        }
-        // What an error left undone is done again.
+        self.worker.stream.copied().r#in.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(upload.write(&staged, kept))
+    }
+
+    /// Notes that an upload was submitted: what an error leaves undone before is done again.
+    pub(super) fn is_brought(&mut self, upload: Upload) {
         self.arriving.clear();
         self.arriving_bytes = 0;
         self.starting.clear();
         self.spare = upload.emptied();
-        Ok(kept)
+    }
+
+    /// Memory of the GPU for what is submitted from now on.
+    pub(super) fn allocate(&mut self, bytes: usize) -> Result<Allocation, GpuError> {
+        if self.worker.pool.fills() {
+            self.end_quantum()?;
+        }
+        self.worker.pool.allocate(bytes)
     }
 
     /// Has the GPU signal that the work that is being submitted is done.

@@ -15,6 +15,13 @@ impl Submitter {
         task: &BatchedTask,
     ) -> Result<(), TaskError> {
         let (id, cell) = (task.cell_type, self.state.cells.get(task.cell_type));
+        let is_of_quantum = match (&cell.body, &task.work) {
+            (CudaCellBody::Stepwise(of), Work::Roster { .. }) => of.quantum().is_some(),
+            _ => false,
+        };
+        if !is_of_quantum {
+            self.end_quantum()?;
+        }
         let stepwise = match (&cell.body, &task.work) {
             (CudaCellBody::Stepwise(stepwise), _) => stepwise,
             (CudaCellBody::Sequences(program), Work::Rows(items)) => {

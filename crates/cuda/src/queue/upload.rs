@@ -36,12 +36,15 @@ enum Source {
     Gpu(u64),
 }
 
-/// An upload in memory of the host.
+/// An upload in memory of the host; by default one that is empty.
+#[derive(Default)]
 pub(super) struct Written {
     /// The address of the copies of records and zeros, behind which are those within the GPU.
     pub(super) copies: u64,
     pub(super) from_host: usize,
     pub(super) within: usize,
+    /// The address of the first record that the batch uses.
+    pub(super) kept: u64,
 }
 
 impl Upload {
@@ -106,7 +109,7 @@ impl Upload {
         let within = push_all(&self.within) - from_host;
         let copies_at = records_at + self.records.len().next_multiple_of(ALIGNMENT);
         memory.write(offset + copies_at, cast_slice(copies));
-        Written { copies: at + copies_at as u64, from_host, within }
+        Written { copies: at + copies_at as u64, from_host, within, kept: kept_at }
     }
 
     /// One without records and copies, in the memory of this one.

@@ -7,8 +7,18 @@ use std::time::{Duration, Instant};
 
 use batchmaker_device::{Bell, DeviceError};
 
-use crate::gpu::{Event, Pinned};
+use crate::gpu::{Event, GpuError, Pinned};
 use crate::worker::Worker;
+
+/// The time between two looks whether a launch has run a task, after the first ones.
+const LOOK_AGAIN: Duration = Duration::from_micros(50);
+
+/// What is behind work in the stream.
+pub(super) enum Behind {
+    Work(Event),
+    /// That of a launch that takes tasks: it has run a task long before it ends, or ends without it.
+    Launch(Arc<Event>),
+}
 
 /// What the thread watches, and whom it tells.
 pub(super) struct Watched {
@@ -22,7 +32,7 @@ pub(super) struct Watched {
 
 /// Rings a worker's bell when its GPU has done work.
 pub(super) struct Watcher {
-    work: Option<Sender<(u64, Event)>>,
+    work: Option<Sender<(u64, Behind)>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -36,19 +46,23 @@ impl Watcher {
         Ok(Self { work: Some(sender), thread: Some(thread) })
     }
 
-    /// Has the bell rung once the work of that number is done, behind which is an event.
-    pub(super) fn watch(&self, number: u64, event: Event) {
+    /// Has the bell rung once the work of that number is done, or is left by its launch.
+    pub(super) fn watch(&self, number: u64, behind: Behind) {
         if let Some(work) = &self.work {
             // A watcher that is gone has reported a loss.
-            let _ = work.send((number, event));
+            let _ = work.send((number, behind));
         }
     }
 }
 
 impl Watched {
-    fn watch(&self, work: &Receiver<(u64, Event)>) {
-        while let Ok((number, event)) = work.recv() {
-            let reached = if self.poll(number) { Ok(()) } else { event.wait() };
+    fn watch(&self, work: &Receiver<(u64, Behind)>) {
+        while let Ok((number, behind)) = work.recv() {
+            let reached = match behind {
+                Behind::Work(event) if !self.poll(number) => event.wait(),
+                Behind::Work(_) => Ok(()),
+                Behind::Launch(event) => self.poll_launch(number, &event),
+            };
             if let Err(error) = reached {
                 self.worker.lose(&error.to_string());
             }
@@ -57,6 +71,14 @@ impl Watched {
                 return;
             }
         }
+    }
+
+    /// Polls until a launch has run the task of that number, or has ended.
+    fn poll_launch(&self, number: u64, event: &Event) -> Result<(), GpuError> {
+        while !self.poll(number) && !event.is_reached()? {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
     }
 
     /// Polls the counter for a while. Whether the work of that number is done.

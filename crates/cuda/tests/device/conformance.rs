@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use batchmaker_cuda::{Compile, CudaConfig, CudaDevice};
+use batchmaker_cuda::{Compile, CudaConfig, CudaDevice, Quantum};
 use batchmaker_device::conformance::{self, Instance, Subject};
 use batchmaker_graph::Precision;
 
-use crate::emulated::{Emulated, compile_for_cell, config, in_process};
+use crate::emulated::{Emulated, compile_for_cell, config, in_process, quantum};
 
 struct Cuda {
     emulated: &'static Emulated,
     gpus: usize,
     /// What compiles kernels that are made for a cell, if such are used.
     persistent: Option<Compile>,
+    /// How long launches run task after task, if such are used.
+    quantum: Option<Quantum>,
     /// [`CudaConfig::block_bytes`].
     block_bytes: usize,
 }
@@ -27,8 +29,8 @@ impl Subject for Cuda {
         let lose = move |worker: batchmaker_graph::WorkerId| {
             emulated.configure("lose_device", &worker.index().to_string());
         };
-        let Self { persistent, block_bytes, .. } = *self;
-        let config = CudaConfig { persistent, block_bytes, ..config(self.gpus) };
+        let Self { persistent, quantum, block_bytes, .. } = *self;
+        let config = CudaConfig { persistent, quantum, block_bytes, ..config(self.gpus) };
         let device = Arc::new(CudaDevice::new(config).unwrap());
         Instance { device, lose: Some(Box::new(lose)) }
     }
@@ -49,7 +51,8 @@ impl Subject for Cuda {
 
 impl Cuda {
     fn new(emulated: &'static Emulated, gpus: usize) -> Self {
-        Self { emulated, gpus, persistent: None, block_bytes: config(gpus).block_bytes }
+        let block_bytes = config(gpus).block_bytes;
+        Self { emulated, gpus, persistent: None, quantum: None, block_bytes }
     }
 
     /// Runs the cases whose group is chosen, and checks which ones are skipped.
@@ -78,6 +81,13 @@ fn check(emulated: &'static Emulated, gpus: usize, is_chosen: fn(&str) -> bool) 
 fn check_persistent(emulated: &'static Emulated, gpus: usize, is_chosen: fn(&str) -> bool) {
     let persistent = Some(compile_for_cell as Compile);
     Cuda { persistent, ..Cuda::new(emulated, gpus) }.check(is_chosen);
+}
+
+/// The same, with launches that run task after task. In every second process they end soon, so that others go on.
+fn check_quanta(emulated: &'static Emulated, gpus: usize, is_chosen: fn(&str) -> bool) {
+    let persistent = Some(compile_for_cell as Compile);
+    let quantum = Some(quantum(emulated));
+    Cuda { persistent, quantum, ..Cuda::new(emulated, gpus) }.check(is_chosen);
 }
 
 /// Whether a case needs two workers.
@@ -131,6 +141,26 @@ fn persistent_kernels_on_two_gpus() {
         check_persistent(emulated, 2, |name| name.starts_with("two workers/"));
     };
     in_process("conformance::persistent_kernels_on_two_gpus", 1, check);
+}
+
+/// Chains of cells whose weights stay in registers while the batch changes, among work of other cells.
+#[test]
+fn quanta() {
+    let check = |emulated| {
+        check_quanta(emulated, 1, |name| !is_of_two(name) && !is_of_precisions(name));
+        let asked = emulated.asked();
+        for cell in ["lstm", "gru_reset_after", "rnn_tanh"] {
+            let launch = format!("a launch of quantum_{cell}_");
+            assert!(asked.iter().any(|of| of.starts_with(&launch)), "{cell}: {asked:?}");
+        }
+    };
+    in_process("conformance::quanta", 2, check);
+}
+
+#[test]
+fn quanta_on_two_gpus() {
+    let check = |emulated| check_quanta(emulated, 2, |name| is_of_two(name) && !is_loss(name));
+    in_process("conformance::quanta_on_two_gpus", 2, check);
 }
 
 #[test]

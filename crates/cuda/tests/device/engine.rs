@@ -13,7 +13,7 @@ use batchmaker_engine::{
 };
 use batchmaker_manager::Failure;
 
-use crate::emulated::{Emulated, compile_for_cell, config, in_process};
+use crate::emulated::{Emulated, compile_for_cell, config, in_process, quantum};
 use crate::models::{KINDS, Kind, load_all};
 use crate::playing::{Random, wait};
 
@@ -28,9 +28,22 @@ pub(crate) fn engine(device: impl Device + 'static, workers: usize) -> Engine {
 }
 
 /// A device whose memory is taken from the driver piece by piece, or, for odd seeds, in blocks.
-fn cuda(emulated: &Emulated, gpus: usize, persistent: Option<Compile>) -> CudaDevice {
+fn cuda(emulated: &Emulated, gpus: usize, kernels: Kernels) -> CudaDevice {
     let block_bytes = if emulated.seed() % 2 == 1 { 1 << 18 } else { 0 };
-    CudaDevice::new(CudaConfig { block_bytes, persistent, ..config(gpus) }).unwrap()
+    let persistent = (kernels != Kernels::OfAllCells).then_some(compile_for_cell as Compile);
+    let quantum = (kernels == Kernels::OfQuanta).then(|| quantum(emulated));
+    CudaDevice::new(CudaConfig { block_bytes, persistent, quantum, ..config(gpus) }).unwrap()
+}
+
+/// The kernels of recurrent cells.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kernels {
+    /// Those that all cells share.
+    OfAllCells,
+    /// Those that are made for a cell, with a launch for each task.
+    OfTasks,
+    /// The same, with launches that run task after task.
+    OfQuanta,
 }
 
 /// A request.
@@ -61,9 +74,9 @@ struct Alone {
 }
 
 impl Alone {
-    fn new(emulated: &Emulated, persistent: Option<Compile>) -> Self {
+    fn new(emulated: &Emulated, kernels: Kernels) -> Self {
         let cpu = CpuDevice::new(CpuConfig::default()).unwrap();
-        let engines = [engine(cuda(emulated, 1, persistent), 1), engine(cpu, 1)];
+        let engines = [engine(cuda(emulated, 1, kernels), 1), engine(cpu, 1)];
         Self { engines, replies: Mutex::default() }
     }
 
@@ -154,18 +167,17 @@ const TURNS_MAX: usize = 10;
 
 /// Requests and sessions on some GPUs, one of which may be lost on the way.
 fn play(emulated: &'static Emulated, gpus: usize, loses: bool) {
-    play_with(emulated, gpus, loses, None);
+    play_with(emulated, gpus, loses, Kernels::OfAllCells);
 }
 
-/// The same, with kernels that are made for a cell, if something compiles them.
-fn play_with(emulated: &'static Emulated, gpus: usize, loses: bool, persistent: Option<Compile>) {
+fn play_with(emulated: &'static Emulated, gpus: usize, loses: bool, kernels: Kernels) {
     emulated.configure("devices", &gpus.to_string());
     emulated.configure("pause_us", "50");
-    let engine = engine(cuda(emulated, gpus, persistent), gpus);
+    let engine = engine(cuda(emulated, gpus, kernels), gpus);
     let random = &mut Random(emulated.seed() ^ 0x5bd1_e995);
     let asks: Vec<Ask> = (0..20).map(|_| Ask::draw(random)).collect();
     // On a GPU that is not lost: the first is.
-    let alone = Alone::new(emulated, persistent);
+    let alone = Alone::new(emulated, kernels);
     if loses {
         asks.iter().for_each(|&ask| _ = alone.reply(ask));
         (0..3).for_each(|salt| _ = alone.reply(Ask { kind: Kind::Stacked, length: 7, salt }));
@@ -240,13 +252,39 @@ fn one_gpu() {
 #[test]
 fn persistent_kernels() {
     in_process("engine::persistent_kernels", 2, |emulated| {
-        play_with(emulated, 2, false, Some(compile_for_cell));
+        play_with(emulated, 2, false, Kernels::OfTasks);
         let asked = emulated.asked();
         // A GRU of 160 units does not fit the registers of such a GPU, and runs step by step.
         for launch in ["a launch of persistent_lstm_", "a launch of gru_reset_after_step_f32"] {
             assert!(asked.iter().any(|of| of.starts_with(launch)), "{asked:?}");
         }
     });
+}
+
+/// The same with launches that run task after task of a roster, until a task of another cell comes.
+#[test]
+fn quanta() {
+    let play = |emulated| play_quanta(emulated, 1, false);
+    in_process("engine::quanta", 2, play);
+}
+
+#[test]
+fn quanta_on_two_gpus() {
+    let play = |emulated| play_quanta(emulated, 2, false);
+    in_process("engine::quanta_on_two_gpus", 2, play);
+}
+
+#[test]
+fn a_gpu_is_lost_with_its_quanta() {
+    let play = |emulated| play_quanta(emulated, 2, true);
+    in_process("engine::a_gpu_is_lost_with_its_quanta", 2, play);
+}
+
+fn play_quanta(emulated: &'static Emulated, gpus: usize, loses: bool) {
+    play_with(emulated, gpus, loses, Kernels::OfQuanta);
+    let asked = emulated.asked();
+    let launch = "a launch of quantum_lstm_";
+    assert!(asked.iter().any(|of| of.starts_with(launch)), "{asked:?}");
 }
 
 #[test]
@@ -261,7 +299,7 @@ fn a_gpu_is_lost() {
 
 /// Requests while one allocation finds no memory, or all from one on: whichever it is, a request fails and says why, or has the reply of one that is alone.
 fn memory_runs_out(emulated: &'static Emulated) {
-    let alone = Alone::new(emulated, None);
+    let alone = Alone::new(emulated, Kernels::OfAllCells);
     let is_full = |error: &EngineError| matches!(error, EngineError::Failed(Failure::Task(reason)) if reason.contains("no memory left"));
     let kinds = KINDS.into_iter().filter(|&kind| kind != Kind::Decoded).cycle();
     let (mut right, mut failed) = (0, 0);

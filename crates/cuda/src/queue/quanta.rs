@@ -1,0 +1,207 @@
+//! Launches that run task after task of a roster: while one runs, a task is a record in the ring, and nothing is submitted to the stream.
+//!
+//! A task has the number of its work. What else the stream is to do ends the launch before: a task of no steps with the number of that work. A launch
+//! may have ended before it came to all tasks, with its quantum or because it saw none for a while; then another begins where it ended.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytemuck::{Zeroable, bytes_of};
+
+use super::persistent::TRIES_MAX;
+use super::ring::{Launch, Ring, Running, TASKS};
+use super::steps::TypedCell;
+use super::submitter::Submitter;
+use super::upload::{Upload, Written};
+use crate::cells::{CudaCellBody, OfQuantum, Step};
+use crate::gpu::{Event, GpuError};
+use crate::kernels::batch::{Batch, Operand};
+use crate::kernels::persistent::PersistentArguments;
+use crate::kernels::quantum::{IS_STUCK, QuantumArguments, Task};
+use crate::memory::Slots;
+
+/// A task of a roster.
+pub(super) struct OfRoster {
+    /// The addresses of its rows and ports.
+    pub(super) rows: u64,
+    pub(super) ports: u64,
+    /// The rows that there is memory for, and those of the task.
+    pub(super) rows_max: usize,
+    pub(super) rows_now: usize,
+    pub(super) time: u32,
+    pub(super) steps: u32,
+}
+
+impl Submitter {
+    /// Whether a launch takes tasks, as far as the host knows.
+    pub(super) fn is_in_quantum(&self) -> bool {
+        self.running().is_some()
+    }
+
+    /// Whether blocks of a launch have waited for one another in vain.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| ring.next() == IS_STUCK)
+    }
+
+    /// What is behind the launch that takes the work that is being submitted, if one does.
+    pub(super) fn launch_of_work(&self) -> Option<Arc<Event>> {
+        let ring = self.ring.as_ref().filter(|ring| ring.last == self.number)?;
+        ring.running.as_ref().map(|running| running.ended.clone())
+    }
+
+    fn running(&self) -> Option<&Running> {
+        self.ring.as_ref()?.running.as_ref()
+    }
+
+    /// Has a launch run a task, after the copies of an upload: the launch that takes tasks, if it is one of this roster.
+    pub(super) fn push(
+        &mut self,
+        typed: TypedCell<'_>,
+        (step, quantum): (&Step, &OfQuantum),
+        slots: &Slots,
+        task: OfRoster,
+        mut upload: Upload,
+    ) -> Result<(), GpuError> {
+        if self.ring.is_none() {
+            self.ring = Some(Ring::new(&self.worker)?);
+        }
+        let arguments = self.arguments(typed, step, slots, &task);
+        let is_of_roster = |Running { launch, .. }: &Running| {
+            Arc::ptr_eq(&launch.cell, typed.cell)
+                && bytes_of(&launch.arguments) == bytes_of(&arguments)
+        };
+        if !self.running().is_some_and(is_of_roster) {
+            self.end_quantum()?;
+        }
+        // The end of another launch may have taken the number.
+        if self.ring.as_ref().is_some_and(|ring| ring.last == self.number) {
+            self.number += 1;
+        }
+        let Written { copies, from_host, within, .. } = self.write(&mut upload)?;
+        let pushed = Task {
+            copies,
+            from_host: from_host as u32,
+            within: within as u32,
+            count: task.rows_now as i32,
+            time: task.time,
+            steps: task.steps as i32,
+            padding: 0,
+            number: self.number,
+        };
+        self.ring.as_mut().expect("there is one").push(&pushed);
+        self.is_brought(upload);
+        if self.is_in_quantum() {
+            return Ok(());
+        }
+        let resident = quantum.on_gpu(self.worker.number).blocks();
+        let grid = quantum.kernel.persistent().grid(task.rows_max, resident);
+        let launch = Launch { cell: typed.cell.clone(), grid, arguments };
+        let running = self.launch(launch, self.number, self.state.quantum.steps_max)?;
+        self.running_is(running);
+        Ok(())
+    }
+
+    /// The argument of launches for a roster, without the number of their first task.
+    fn arguments(
+        &self,
+        typed: TypedCell<'_>,
+        step: &Step,
+        slots: &Slots,
+        task: &OfRoster,
+    ) -> QuantumArguments {
+        let of = typed.stepwise;
+        let constants = typed.cell.constants.on(self.worker.number);
+        let states = of.states.len();
+        let base = |state: usize| slots.base(of.state_places[state.min(states - 1)]);
+        let state = |state: usize| Operand::state(base(state), of.half_bytes);
+        let next_state = |state: usize| Operand::next_state(base(state), of.half_bytes);
+        let [w, r, b] = step.weights[0].map(|place| constants + place);
+        let ring = self.ring.as_ref().expect("there is one");
+        let [tasks, next, announced, arrived, failed] = ring.addresses();
+        let [done, statuses, end_count] = self.completions.addresses();
+        QuantumArguments {
+            of: PersistentArguments {
+                batch: Batch { rows: task.rows, ports: task.ports, ended: 0, count: 0, time: 0 },
+                h: state(0),
+                c: state(1),
+                next_h: next_state(0),
+                next_c: next_state(1),
+                r,
+                b,
+                peepholes: step.peepholes.map_or(0, |place| constants + place),
+                arrived,
+                failed: self.completions.failed(),
+                tries_max: TRIES_MAX,
+                inputs: of.inputs as u32,
+                ..PersistentArguments::zeroed()
+            },
+            x: Operand::port(0),
+            lookup: self.lookup(step.table, constants),
+            w,
+            ring: tasks,
+            announced,
+            done,
+            statuses,
+            failed,
+            end_count,
+            next,
+            first: 0,
+            ring_tasks: TASKS as u32,
+            looks_max: self.state.quantum.looks_max,
+            steps_max: 0,
+            input: step.packed.input_size() as i32,
+        }
+    }
+
+    /// Has the GPU run tasks from one on, until they have so many steps.
+    fn launch(&self, launch: Launch, first: u64, steps_max: u32) -> Result<Running, GpuError> {
+        let CudaCellBody::Stepwise(of) = &launch.cell.body else {
+            unreachable!("a cell over whole sequences has no chains")
+        };
+        let (_, quantum) = of.quantum().expect("a launch is of a cell with such a kernel");
+        let stream = &self.worker.stream;
+        stream.clear(launch.arguments.of.arrived, 4)?;
+        let steps_max = steps_max as i32;
+        let arguments = QuantumArguments { first, steps_max, ..launch.arguments };
+        let shape = [launch.grid, quantum.kernel.persistent().block()];
+        stream.launch_resident(quantum.on_gpu(self.worker.number), shape, &arguments)?;
+        Ok(Running { launch, first, ended: Arc::new(stream.record()?) })
+    }
+
+    /// Launches the kernel again where a launch has ended and left tasks. Returns the numbers of these, and what is behind the launch.
+    pub(super) fn resume(&mut self) -> Result<Option<(Range<u64>, Arc<Event>)>, GpuError> {
+        let Some(ring) = &mut self.ring else { return Ok(None) };
+        let next = ring.next();
+        let tasks = next..ring.last + 1;
+        let ended = ring.running.take_if(|running| next > running.first);
+        let Some(Running { launch, .. }) = ended.filter(|_| !tasks.is_empty()) else {
+            return Ok(None);
+        };
+        let running = self.launch(launch, next, self.state.quantum.steps_max)?;
+        let behind = running.ended.clone();
+        self.running_is(running);
+        Ok(Some((tasks, behind)))
+    }
+
+    /// Ends the launch that takes tasks, if one does: the stream is to do other work, behind all of them.
+    pub(super) fn end_quantum(&mut self) -> Result<(), GpuError> {
+        let Some(ring) = &mut self.ring else { return Ok(()) };
+        let Some(Running { launch, first, .. }) = ring.running.take() else { return Ok(()) };
+        let last = ring.last;
+        if ring.next() > last {
+            return Ok(());
+        }
+        ring.push(&Task { number: self.number, ..Task::zeroed() });
+        if self.completions.done() < last {
+            // It may have ended before it came to all of them.
+            self.launch(launch, first, i32::MAX as u32)?;
+        }
+        Ok(())
+    }
+
+    fn running_is(&mut self, running: Running) {
+        if let Some(ring) = &mut self.ring {
+            ring.running = Some(running);
+        }
+    }
+}
