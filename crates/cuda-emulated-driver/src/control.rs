@@ -38,7 +38,7 @@ pub(crate) struct Settings {
     /// The device that is lost.
     pub(crate) lose_device: Option<usize>,
     /// The one kernel that launches run; none: all.
-    pub(crate) runs_only: Option<String>,
+    pub(crate) runs_only: Vec<String>,
     /// Libraries of kernels.
     pub(crate) kernels: Vec<KernelLibrary>,
     /// The reports that no call has fetched yet.
@@ -60,7 +60,7 @@ impl Default for Settings {
             fail_allocation: 0,
             full_from: 0,
             lose_device: None,
-            runs_only: None,
+            runs_only: Vec::new(),
             kernels: Vec::new(),
             reports: Vec::new(),
             report_file: None,
@@ -94,7 +94,7 @@ impl Settings {
             return Some(());
         }
         if name == "runs_only" {
-            self.runs_only = Some(value.to_owned());
+            self.runs_only.push(value.to_owned());
             return Some(());
         }
         let number: u64 = value.parse().ok()?;

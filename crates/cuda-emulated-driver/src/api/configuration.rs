@@ -8,7 +8,8 @@ use crate::driver::lose_device;
 
 /// Sets one of `devices`, `memory_bytes`, `multiprocessors`, `architecture`, `seed`, `pause_us`, `fail_launch` (the nth launch from now on fails),
 /// `fail_allocation` (the nth allocation of a device's memory from now on finds none), `full_from` (from the nth on all find none), `lose_device` (the
-/// device of an index is lost at once) and `runs_only` (the name of the one kernel that launches run), or adds a library of kernels (`kernels`, a path). Returns 0, or 1 if it cannot be set.
+/// device of an index is lost at once), or adds a library of kernels (`kernels`, a path) or, once there is one, others that launches run
+/// (`runs_only`, what the names of these kernels begin with). Returns 0, or 1 if it cannot be set.
 ///
 /// # Safety
 /// Both are strings that end with a zero.

@@ -190,7 +190,8 @@ unsafe fn launch(
             if is_to_fail(&mut settings.fail_launch) {
                 return Err(Status::LaunchFailed);
             }
-            if settings.runs_only.as_ref().is_some_and(|only| *only != of.kernel.name) {
+            let only = &settings.runs_only;
+            if !only.is_empty() && !only.iter().any(|only| of.kernel.name.starts_with(only)) {
                 return Ok(());
             }
             settings.seed

@@ -135,6 +135,27 @@ pub(crate) fn quantum(emulated: &Emulated) -> Quantum {
     }
 }
 
+/// Compiles kernels that are made for a cell, for the emulator. Those that run task after task compute nothing, and only tell the host that they have.
+pub(crate) fn compile_without_steps(source: &str, architecture: u32) -> Result<Vec<u8>, String> {
+    let with_tasks = format!("#include \"quantum.cuh\"\n{TAKE_TASKS}");
+    let source = source.replace("#include \"quantum.cuh\"\n", &with_tasks);
+    compile_for_cell(&source.replace("run_tasks<", "take_tasks<"), architecture)
+}
+
+const TAKE_TASKS: &str = "
+template <class Cell, int... SHAPE> DEVICE void take_tasks(const QuantumArguments& of) {
+  if (blockIdx.x | blockIdx.y | threadIdx.x) return;
+  const uint64_t left = ld_acquire_sys(of.next);
+  for (uint64_t number = left > of.first ? left : of.first;; number++) {
+    const Task* task = of.ring + number % of.ring_tasks;
+    uint32_t looks = 0;
+    while (looks < of.looks_max && ld_acquire_sys(&task->number) != number) looks++;
+    if (looks == of.looks_max || task->steps == 0) return st_release_sys(of.next, number);
+    tell_host(of.done, of.statuses + number % of.ring_tasks, of.failed, *of.end_count, number);
+  }
+}
+";
+
 /// Compiles kernels that are made for a cell, for the emulator. The image has no more than their names.
 pub(crate) fn compile_for_cell(source: &str, _: u32) -> Result<Vec<u8>, String> {
     static MADE: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());

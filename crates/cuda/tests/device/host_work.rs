@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, Mutex};
 
-use batchmaker_cuda::{CudaConfig, CudaDevice};
+use batchmaker_cuda::{Compile, CudaConfig, CudaDevice, Quantum};
 use batchmaker_engine::{Engine, EngineConfig, NamedTensor, Request, Tensor, TensorData};
 use batchmaker_graph::{
     Cell, CellGraphBuilder, CellRegistry, CellTypeId, ElementType, Lookup, ModelId, ModelPriority,
@@ -21,7 +21,7 @@ use batchmaker_model::{
 };
 use tokio::runtime::Builder;
 
-use crate::emulated::{Emulated, config, in_process};
+use crate::emulated::{Emulated, compile_without_steps, config, in_process};
 use crate::playing::Random;
 
 const CHAINS: usize = 512;
@@ -41,12 +41,19 @@ const CALL_US: f64 = 3.9;
 /// The same at 790 TFLOP/s of bfloat16, as an H200 was measured to do.
 const BF16_FLOOR_US: f64 = 10.9;
 
+/// The kernel that takes tasks from a ring.
+const QUANTUM: &str = "quantum_lstm_";
+
+/// The units of a cell whose weights fit the registers of the emulated GPU.
+const HIDDEN_IN_REGISTERS: usize = 128;
+
 /// How often each load runs.
 const TURNS: usize = 5;
 
 /// A chain over words, whose last h is the reply.
 struct Words {
     cell_type: CellTypeId,
+    hidden: usize,
 }
 
 impl Unfold for Words {
@@ -55,11 +62,11 @@ impl Unfold for Words {
         let length = inputs[0].shape()[0] as u32;
         let mut graph = CellGraphBuilder::new();
         let ids = graph.input(RowSpec::new(ElementType::I64, []), length);
-        let value = graph.value(RowSpec::flat(ElementType::F32, HIDDEN), 1);
+        let value = graph.value(RowSpec::flat(ElementType::F32, self.hidden), 1);
         let sink = Sink { port: 0, time: SinkTime::Last, rows: Rows::all(value) };
         graph.chain(self.cell_type, length, vec![Rows::all(ids)], vec![None; 2], vec![sink]);
         graph.output(value);
-        let (name, shape) = ("h".to_owned(), vec![HIDDEN]);
+        let (name, shape) = ("h".to_owned(), vec![self.hidden]);
         let output =
             OutputTensor { name, value, rows: Some(0..1), shape, until: None, permutation: None };
         Ok(Unfolded { graph: graph.finish()?, inputs, outputs: vec![output], checks: Vec::new() })
@@ -67,16 +74,16 @@ impl Unfold for Words {
 }
 
 /// An LSTM over words. No kernel multiplies with its weights.
-fn words(registry: &mut CellRegistry) -> Model {
+fn words(registry: &mut CellRegistry, hidden: usize) -> Model {
     let zeros = |count: usize| vec![0.0; count].into();
     let cell = Cell::recurrent(RecurrentCell {
         kind: RecurrentKind::Lstm { p: None, bytes: None },
-        input_size: HIDDEN,
-        hidden_size: HIDDEN,
-        w: zeros(4 * HIDDEN * HIDDEN),
-        r: zeros(4 * HIDDEN * HIDDEN),
+        input_size: hidden,
+        hidden_size: hidden,
+        w: zeros(4 * hidden * hidden),
+        r: zeros(4 * hidden * hidden),
         b: None,
-        lookup: Some(Lookup { table: zeros(WORDS * HIDDEN), width: HIDDEN }),
+        lookup: Some(Lookup { table: zeros(WORDS * hidden), width: hidden }),
     });
     let priority = ModelPriority { model: ModelId(0), priority: 0 };
     let cell_type = registry.add("lstm", cell, CHAINS as u32, priority);
@@ -94,9 +101,9 @@ fn words(registry: &mut CellRegistry) -> Model {
     let layout = InputLayout { axes: vec![Axis::Time], content, optional: false };
     let ids = info("ids", ElementType::I64, vec![-1]);
     let inputs = vec![RequestTensor { info: ids, layout, step_axis: None }];
-    let h = info("h", ElementType::F32, vec![HIDDEN as i64]);
+    let h = info("h", ElementType::F32, vec![hidden as i64]);
     let outputs = vec![ReplyTensor { info: h, batch_axis: None }];
-    let unfolder = Arc::new(Words { cell_type });
+    let unfolder = Arc::new(Words { cell_type, hidden });
     let unfolding =
         Unfolding { unfolder, inputs, outputs, cells, max_length: 4096, takes: Takes::NONE };
     Model::new("words", "1", unfolding).unwrap()
@@ -122,8 +129,6 @@ struct Work {
     copies: f64,
     fills: f64,
     events: f64,
-    /// Steps of the cell.
-    steps: f64,
 }
 
 impl Work {
@@ -139,7 +144,6 @@ impl Work {
             copies: count("a copy"),
             fills: count("a fill"),
             events: count("an event"),
-            steps: count("a launch of lstm_step_f32"),
         }
     }
 
@@ -151,7 +155,6 @@ impl Work {
             copies: of(self.copies, other.copies),
             fills: of(self.fills, other.fills),
             events: of(self.events, other.events),
-            steps: of(self.steps, other.steps),
         }
     }
 
@@ -190,6 +193,15 @@ async fn connection(engine: Arc<Engine>, lengths: Arc<Mutex<VecDeque<usize>>>) {
     }
 }
 
+/// How the steps of a task come to the GPU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Steps {
+    /// Each by a launch.
+    Launched,
+    /// In a ring, from which a launch takes task after task.
+    InRing,
+}
+
 /// An engine on a GPU that computes nothing.
 struct Host<'a> {
     engine: Arc<Engine>,
@@ -197,15 +209,20 @@ struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    fn start(emulated: &'a Emulated) -> Self {
+    fn start(emulated: &'a Emulated, steps: Steps) -> Self {
         emulated.configure("runs_only", "signal_host");
+        emulated.configure("runs_only", QUANTUM);
+        let compile = (steps == Steps::InRing).then_some(compile_without_steps as Compile);
         emulated.configure("memory_bytes", &(1usize << 30).to_string());
         let mut registry = CellRegistry::default();
-        let model = words(&mut registry);
+        let hidden = if steps == Steps::InRing { HIDDEN_IN_REGISTERS } else { HIDDEN };
+        let model = words(&mut registry, hidden);
         let device = CudaConfig {
             bytes_max: Some(1 << 28),
             block_bytes: 64 << 20,
             projected_bytes: CudaConfig::default().projected_bytes,
+            persistent: compile,
+            quantum: compile.map(|_| Quantum::default()),
             ..config(1)
         };
         let device = Arc::new(CudaDevice::new(device).unwrap());
@@ -215,54 +232,73 @@ impl<'a> Host<'a> {
         Self { engine: Arc::new(engine), emulated }
     }
 
-    /// Runs chains of these lengths. Of some turns, the one in which the host took least.
-    fn run(&self, lengths: impl Iterator<Item = usize> + Clone) -> Work {
+    /// The steps so far.
+    fn steps(&self) -> f64 {
+        self.engine.statistics().cells[0].tasks as f64
+    }
+
+    /// Runs chains of these lengths. Of some turns, the one in which the host took least, with its steps.
+    fn run(&self, lengths: impl Iterator<Item = usize> + Clone) -> (Work, f64) {
         let turn = |_| {
-            let before = Work::so_far(self.emulated);
+            let (before, steps) = (Work::so_far(self.emulated), self.steps());
             let lengths = Arc::new(Mutex::new(lengths.clone().collect::<VecDeque<_>>()));
             let runtime = Builder::new_current_thread().build().unwrap();
             let connection = |_| runtime.spawn(connection(self.engine.clone(), lengths.clone()));
             let connections: Vec<_> = (0..IN_FLIGHT).map(connection).collect();
             connections.into_iter().for_each(|of| runtime.block_on(of).unwrap());
-            Work::so_far(self.emulated).with(&before, |now, before| now - before)
+            let work = Work::so_far(self.emulated).with(&before, |now, before| now - before);
+            (work, self.steps() - steps)
         };
         let turns = (0..TURNS).map(turn);
-        turns.min_by(|a, b| a.own_us.total_cmp(&b.own_us)).unwrap()
+        turns.min_by(|(a, _), (b, _)| a.own_us.total_cmp(&b.own_us)).unwrap()
     }
 }
 
-/// What the host gives a GPU to do for a step of a roster that stays, and of one that sentences join and leave at every step. The time is compared with
-/// that of the step where it is shown.
+/// The host's work for a step of a roster that stays, and of one that sentences join and leave at every step. It is shown beside the time of the step.
+fn measure(emulated: &Emulated, steps: Steps) -> [Work; 2] {
+    let host = Host::start(emulated, steps);
+    host.run(std::iter::repeat_n(20, CHAINS));
+    let all_of = |length: usize| host.run(std::iter::repeat_n(length, CHAINS));
+    let ((short, fewer), (long, more)) = (all_of(40), all_of(440));
+    let stays = long.with(&short, |long, short| long - short).per(more - fewer);
+    // Uniform, 24 in the mean.
+    let mut random = Random(1);
+    let lengths: Vec<usize> = (0..8 * CHAINS).map(|_| 4 + random.below(41)).collect();
+    let (changes, steps) = host.run(lengths.iter().copied());
+    let joins = lengths.len() as f64 / steps;
+    let changes = changes.per(steps);
+    println!(
+        "a step of {CHAINS} chains: own us, launches, copies, fills, events; us with {CALL_US} for each"
+    );
+    println!("no chain joins: {stays}");
+    println!("{joins:.1} chains join, as many leave: {changes}");
+    println!(
+        "the step takes an H100 at least {FLOOR_US} us in f32, an H200 {BF16_FLOOR_US} us in bfloat16"
+    );
+    // Only where nothing else runs.
+    assert!(std::env::var("SHOW").is_err() || stays.us() < FLOOR_US, "{stays}");
+    [stays, changes]
+}
+
+/// What the host gives a GPU to do where each step is a launch.
 #[test]
 fn steps() {
     in_process("host_work::steps", 1, |emulated| {
-        let host = Host::start(emulated);
-        host.run(std::iter::repeat_n(20, CHAINS));
-        let all_of = |length: usize| host.run(std::iter::repeat_n(length, CHAINS));
-        let (short, long) = (all_of(40), all_of(440));
-        let stays = long.with(&short, |long, short| long - short);
-        let stays = stays.per(stays.steps);
-        // Uniform, 24 in the mean.
-        let mut random = Random(1);
-        let lengths: Vec<usize> = (0..8 * CHAINS).map(|_| 4 + random.below(41)).collect();
-        let changes = host.run(lengths.iter().copied());
-        let joins = lengths.len() as f64 / changes.steps;
-        let changes = changes.per(changes.steps);
-        println!(
-            "a step of {CHAINS} chains: own us, launches, copies, fills, events; us with {CALL_US} for each"
-        );
-        println!("no chain joins: {stays}");
-        println!("{joins:.1} chains join, as many leave: {changes}");
-        println!(
-            "the step takes an H100 at least {FLOOR_US} us in f32, an H200 {BF16_FLOOR_US} us in bfloat16"
-        );
+        let [stays, changes] = measure(emulated, Steps::Launched);
         let calls_of_driver = |of: &Work| of.copies + of.fills;
         // For five steps: five launches, the products of x, what they bring, the signal that they are done, an event.
         assert!(stays.launches <= 1.7 && stays.events <= 0.25, "{stays}");
         // What comes and what changes, the step, its end, a signal.
         assert!(changes.launches <= 4.1 && changes.events <= 1.1, "{changes}");
         assert!(calls_of_driver(&stays) == 0.0 && calls_of_driver(&changes) < 0.1);
-        // Only where nothing else runs.
-        assert!(std::env::var("SHOW").is_err() || stays.us() < FLOOR_US, "{stays}");
+    });
+}
+
+/// The same where a launch takes task after task: it is given next to nothing.
+#[test]
+fn tasks_in_a_ring() {
+    in_process("host_work::tasks_in_a_ring", 1, |emulated| {
+        let works = measure(emulated, Steps::InRing);
+        assert!(works.iter().all(|of| of.calls() < 0.5), "{} {}", works[0], works[1]);
     });
 }
