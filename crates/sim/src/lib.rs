@@ -39,6 +39,7 @@ mod graphs;
 mod ledger;
 mod observation;
 mod oracle;
+pub mod quanta;
 mod report;
 mod rng;
 mod sabotage;
