@@ -34,13 +34,14 @@ struct PersistentArguments {
 
 constexpr uint32_t STUCK = 2;
 
-// Waits until all blocks of the grid have been here `times` times in this launch. False if some do not come. All threads of the block call it.
-DEVICE bool wait_for_grid(const PersistentArguments& of, uint32_t times) {
+// Waits until so many blocks, of which this is one, have been here `times` times in this launch. False if some do not come. All threads of the block call
+// it.
+DEVICE bool wait_for_blocks(const PersistentArguments& of, uint32_t blocks, uint32_t times) {
   SHARED(uint32_t, is_stuck, [1]);
   // What all threads of the block have written precedes the release; what others have written follows the acquire.
   __syncthreads();
   if (threadIdx.x == 0) {
-    const uint32_t all = of.arrived_before + gridDim.x * gridDim.y * times;
+    const uint32_t all = of.arrived_before + blocks * times;
     red_release_gpu_add(of.arrived, 1u);
     uint32_t tries = 0, are_missing = 1;
     while (are_missing && tries++ < of.tries_max) are_missing = (int)(ld_acquire_gpu(of.arrived) - all) < 0;
@@ -50,6 +51,9 @@ DEVICE bool wait_for_grid(const PersistentArguments& of, uint32_t times) {
   __syncthreads();
   return is_stuck[0] == 0;
 }
+
+// The same for all blocks of the grid.
+DEVICE bool wait_for_grid(const PersistentArguments& of, uint32_t times) { return wait_for_blocks(of, gridDim.x * gridDim.y, times); }
 
 DEVICE constexpr int power_of_two_from(int value) { return value <= 1 ? 1 : 2 * power_of_two_from((value + 1) / 2); }
 

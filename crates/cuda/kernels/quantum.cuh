@@ -1,7 +1,8 @@
 // Recurrent cells with one barrier a step whose weights of h stay in registers while the batch changes: one launch runs task after task of a roster, as the
 // host brings them.
 //
-// The host writes tasks to a ring in its memory. Block 0 looks there and tells the others of a task at a barrier, so that all blocks run the same tasks:
+// The host writes tasks to a ring in its memory. The last block of the grid is a courier: while the others run steps, it brings the next task to the GPU's
+// memory, with what the task's copies read of the host's. Block 0 looks there and tells the others of a task at a barrier, so that all run the same tasks:
 // at the barrier of a task's last step, if the next task is there by then; else at one more. Before its steps, a task changes rows and ports of the roster
 // in the GPU's memory. After them the launch tells the host that it is done. It ends when the host says so, when there is no task for a while, or when the
 // steps of a quantum are over; it tells the host which task it did not run.
@@ -25,6 +26,17 @@ struct Task {
   uint64_t number;  // its own, once the rest is there
 };
 
+// Counts and a flag of a launch, which are zeros when it begins.
+struct QuantumWords {
+  uint32_t arrived;  // how often a block has come to a barrier
+  uint32_t is_over;  // not 0 once the courier is to leave
+  uint32_t brought;  // the tasks that the courier has brought
+  uint32_t taken;    // the tasks whose copies are made
+};
+
+// The most bytes of a copy whose source the courier brings.
+constexpr uint32_t BROUGHT_BYTES = 4096;
+
 // `QuantumArguments` of src/kernels/quantum.rs.
 struct QuantumArguments {
   PersistentArguments of;  // without a count and a time of the batch, sums of products of x, and steps
@@ -32,6 +44,10 @@ struct QuantumArguments {
   Lookup lookup;           // of x
   const float* w;
   const Task* ring;        // [ring_tasks], in memory of the host; task n is in place n mod ring_tasks
+  QuantumWords* words;
+  Task* brought;           // [2]: of the courier, the tasks of a launch in turn
+  Copy* brought_copies;    // [2][brought_max]
+  char* brought_bytes;     // [2][brought_max][BROUGHT_BYTES]
   Task* announced;         // [2][2]: of even tasks and odd ones, at the barrier of a step and at one more
   uint64_t* done;          // in memory of the host: the number of the last task that is done
   Status* statuses;        // [ring_tasks], in memory of the host, by numbers
@@ -42,16 +58,24 @@ struct QuantumArguments {
   uint32_t ring_tasks;
   uint32_t looks_max;      // how often block 0 looks for a task before the launch ends
   int steps_max;           // of all tasks, but for a first one that has more
+  uint32_t brought_max;    // copies of a task: of one with more, the sources stay where they are
   int input;
+  uint32_t padding;
 };
 
 // What `next` becomes if blocks wait for one another in vain.
 constexpr uint64_t IS_STUCK = ~0ull;
 
-// Waits until all blocks have been here so often. False, and the host is told, if some do not come. All threads of the block call it.
+// Ends the launch: the host learns which task is left. One thread calls it.
+DEVICE void end_launch(const QuantumArguments& of, uint64_t next) {
+  red_release_gpu_add(&of.words->is_over, 1u);
+  st_release_sys(of.next, next);
+}
+
+// Waits until all blocks but the courier have been here so often. False, and the host is told, if some do not come. All threads of the block call it.
 DEVICE bool meet(const QuantumArguments& of, uint32_t times) {
-  if (wait_for_grid(of.of, times)) return true;
-  if (threadIdx.x == 0) st_release_sys(of.next, IS_STUCK);
+  if (wait_for_blocks(of.of, gridDim.x - 1, times)) return true;
+  if (threadIdx.x == 0) end_launch(of, IS_STUCK);
   return false;
 }
 
@@ -63,30 +87,77 @@ DEVICE uint64_t first_task(const QuantumArguments& of) {
   return left[0] > of.first ? left[0] : of.first;
 }
 
-// Tells the other blocks of a task, once it is there. False if it is not.
-DEVICE bool announce(const QuantumArguments& of, uint64_t number, bool is_late, int steps) {
-  const Task* there = of.ring + number % of.ring_tasks;
-  if (ld_acquire_sys(&there->number) != number) return false;
+// Waits for the task that is the `at`th of the launch, and for its place: those of the last two tasks are in use. False if the launch ends.
+DEVICE bool courier_waits(const QuantumArguments& of, uint64_t number, uint32_t at) {
+  const uint64_t* there = &of.ring[number % of.ring_tasks].number;
+  for (uint32_t tries = 0; tries < of.of.tries_max; tries++) {
+    if (ld_acquire_gpu(&of.words->is_over)) return false;
+    const bool has_place = at < 2 || (int)(ld_acquire_gpu(&of.words->taken) + 1 - at) >= 0;
+    if (has_place && ld_acquire_sys(there) == number) return true;
+  }
+  return false;
+}
+
+// The courier: brings task after task, and what their copies read of the host's memory. All threads of the block call it.
+DEVICE void bring_tasks(const QuantumArguments& of, uint64_t first) {
+  SHARED(Task, shared, [1]);
+  SHARED(uint32_t, goes_on, [1]);
+  const uint32_t warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (uint32_t at = 0;; at++) {
+    const uint64_t number = first + at;
+    if (threadIdx.x == 0) {
+      goes_on[0] = courier_waits(of, number, at);
+      if (goes_on[0]) shared[0] = of.ring[number % of.ring_tasks];
+    }
+    __syncthreads();
+    if (!goes_on[0]) return;
+    Task task = shared[0];
+    const uint32_t count = task.from_host + task.within, place = at & 1;
+    const bool has_room = count <= of.brought_max;
+    Copy* copies = of.brought_copies + place * of.brought_max;
+    char* bytes = of.brought_bytes + (uint64_t)place * of.brought_max * BROUGHT_BYTES;
+    for (uint32_t index = warp; has_room && index < count; index += warps) {
+      Copy copy = task.copies[index];
+      if (index < task.from_host && copy.bytes <= BROUGHT_BYTES) {
+        char* to = bytes + (uint64_t)index * BROUGHT_BYTES;
+        copy_bytes_by(lane, 32, to, copy.from, (uint32_t)copy.bytes);
+        copy.from = to;
+      }
+      if (lane == 0) copies[index] = copy;
+    }
+    // All threads of the block have brought their parts, and have read the task.
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      if (has_room) task.copies = copies;
+      of.brought[place] = task;
+      red_release_gpu_add(&of.words->brought, 1u);
+    }
+    if (task.steps == 0) return;
+  }
+}
+
+// Tells the other blocks of a task, the `at`th of the launch, once it is there. False if it is not.
+DEVICE bool announce(const QuantumArguments& of, uint64_t number, uint32_t at, bool is_late, int steps) {
+  if (ld_acquire_gpu(&of.words->brought) <= at) return false;
   Task* task = of.announced + (number & 1) * 2 + is_late;
-  *task = *there;
+  *task = of.brought[at & 1];
   // A quantum has an end: other cells wait for theirs.
   if (steps > 0 && steps + task->steps > of.steps_max) task->steps = 0;
   return true;
 }
 
 // Waits for a task, and tells the other blocks of it, or of the launch's end.
-DEVICE void wait_for_task(const QuantumArguments& of, uint64_t number, int steps) {
+DEVICE void wait_for_task(const QuantumArguments& of, uint64_t number, uint32_t at, int steps) {
   for (uint32_t look = 0; look < of.looks_max; look++)
-    if (announce(of, number, true, steps)) return;
+    if (announce(of, number, at, true, steps)) return;
   Task* task = of.announced + (number & 1) * 2 + 1;
   task->steps = 0;
   task->number = number;
 }
 
-// Makes a task's copies: blocks take turns. All threads of the grid call it.
+// Makes a task's copies: blocks take turns. All threads of the grid but the courier's call it.
 DEVICE void make_copies(const Copy* copies, uint32_t count) {
-  const uint32_t block = blockIdx.y * gridDim.x + blockIdx.x;
-  for (uint32_t at = block; at < count; at += gridDim.x * gridDim.y) {
+  for (uint32_t at = blockIdx.x; at < count; at += gridDim.x - 1) {
     const Copy copy = copies[at];
     copy_bytes(copy.to, copy.from, (uint32_t)copy.bytes, blockDim.x);
   }
@@ -130,18 +201,22 @@ template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, in
   SHARED(float, totals, [HEIGHT][Weights::GATE_ROWS]);
   SHARED(float, sums_of_x, [HEIGHT][Weights::GATE_ROWS]);
   SHARED(const float*, of_rows, [HEIGHT]);
-  const int first_unit = blockIdx.x * WIDTH;
-  const bool is_first = blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0;
+  constexpr int COLUMNS = (HIDDEN + WIDTH - 1) / WIDTH;
+  const int first_unit = blockIdx.x % COLUMNS * WIDTH;
+  const int first_tile = blockIdx.x / COLUMNS, tiles = (gridDim.x - 1) / COLUMNS;
+  const bool is_first = blockIdx.x == 0 && threadIdx.x == 0;
+  const uint64_t first_number = first_task(of);
+  if (blockIdx.x + 1 == gridDim.x) return bring_tasks(of, first_number);
   Weights weights;
   weights.load(of.of.r, first_unit);
   uint32_t barriers = 0;
   int steps = 0;
-  const uint64_t first_number = first_task(of);
   for (uint64_t number = first_number;; number++) {
+    const uint32_t at = (uint32_t)(number - first_number);
     const Task* announced = of.announced + (number & 1) * 2;
     // Nothing is announced at a barrier before the first task.
     if (number == first_number || announced->number != number) {
-      if (is_first) wait_for_task(of, number, steps);
+      if (is_first) wait_for_task(of, number, at, steps);
       if (!meet(of, ++barriers)) return;
       announced++;
     }
@@ -149,7 +224,7 @@ template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, in
     const int task_steps = announced->steps, count = announced->count;
     const uint32_t time = announced->time;
     if (task_steps == 0) {
-      if (is_first) st_release_sys(of.next, number);
+      if (is_first) end_launch(of, number);
       return;
     }
     if (announced->from_host > 0) {
@@ -160,6 +235,7 @@ template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, in
       make_copies(announced->copies + announced->from_host, announced->within);
       if (!meet(of, ++barriers)) return;
     }
+    if (is_first) red_release_gpu_add(&of.words->taken, 1u);
     steps += task_steps;
     // Other blocks may be at the task after this one when the host is told what has failed in this one.
     Lookup lookup = of.lookup;
@@ -168,7 +244,7 @@ template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, in
       Batch batch = of.of.batch;
       batch.count = count;
       batch.time = time + step;
-      for (int first = blockIdx.y * HEIGHT; first < batch.count; first += gridDim.y * HEIGHT) {
+      for (int first = first_tile * HEIGHT; first < batch.count; first += tiles * HEIGHT) {
         // Who read the sums and rows of the tile before has done so.
         __syncthreads();
         multiply_x<Cell, HIDDEN, WIDTH>(of, lookup, batch, first, first_unit, tile, of_rows, sums_of_x);
@@ -178,7 +254,7 @@ template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, in
         const auto of_x = [&](int row, int unit) { return sums_of_x[row - first] + (unit - first_unit) * Cell::GATES; };
         finish_tile<Cell, HIDDEN, WIDTH>(of.of, batch, first, first_unit, tile, totals, of_x);
       }
-      if (step + 1 == task_steps && is_first) announce(of, number + 1, false, steps);
+      if (step + 1 == task_steps && is_first) announce(of, number + 1, at + 1, false, steps);
       if (!meet(of, ++barriers)) return;
     }
     if (is_first) tell_host(of.done, of.statuses + number % of.ring_tasks, lookup.failed, *of.end_count, number);

@@ -158,9 +158,7 @@ impl Gpu {
             return self.steps(begin + before, task);
         };
         let is_running = |&(of, steps): &(CellTypeId, u32)| {
-            of == task.cell_type
-                && steps + task.steps <= steps_max
-                && task.at <= self.end + idle
+            of == task.cell_type && steps + task.steps <= steps_max && task.at <= self.end + idle
         };
         let begin = match self.running.filter(is_running) {
             // Block 0 sees its number, then reads the rest, at the end of the step before.
@@ -315,9 +313,7 @@ fn graph(length: u32, layers: u32) -> Arc<CellGraph> {
 }
 
 fn config(load: Load) -> Config {
-    let priority = |layer: u32| {
-        vec![ModelPriority { model: ModelId(0), priority: layer as i32 }]
-    };
+    let priority = |layer: u32| vec![ModelPriority { model: ModelId(0), priority: layer as i32 }];
     Config {
         cell_types: (0..load.layers)
             .map(|layer| CellTypeConfig::up_to(load.chains, priority(layer)))

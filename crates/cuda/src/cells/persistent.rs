@@ -48,15 +48,16 @@ impl Persistent {
         // All GPUs have the same mapping: bits follow from it.
         let multiprocessors = workers.iter().map(|worker| worker.gpu().multiprocessors).min();
         let limits = Limits::of(multiprocessors.unwrap_or(0));
-        let load = |(source, name): (String, String), kernel: &PersistentKernel| {
-            load(workers, compiler.compile, (&source, &name), kernel)
+        let load = |(source, name): (String, String), block: [u32; 3], least: [u32; 3]| {
+            load(workers, compiler.compile, (&source, &name), (block, least))
         };
         let mut quantum = None;
         if compiler.with_quanta
             && let Some(kernel) = choose_quantum(cell, limits)
         {
+            let source = QuantumKernel::source(&[kernel]);
             let loaded =
-                load((QuantumKernel::source(&[kernel]), kernel.name()), kernel.persistent())?;
+                load((source, kernel.name()), kernel.persistent().block(), kernel.grid(1, 1))?;
             quantum = loaded.map(|on_gpus| OfQuantum { kernel, on_gpus });
         }
         let kernel = match &quantum {
@@ -64,7 +65,8 @@ impl Persistent {
             None => choose(cell, limits),
         };
         let Some(kernel) = kernel else { return Ok(None) };
-        let loaded = load((PersistentKernel::source(&[kernel]), kernel.name()), &kernel)?;
+        let source = PersistentKernel::source(&[kernel]);
+        let loaded = load((source, kernel.name()), kernel.block(), kernel.grid(1, 1))?;
         Ok(loaded.map(|on_gpus| Self { kernel, on_gpus, quantum }))
     }
 
@@ -81,14 +83,13 @@ impl OfQuantum {
     }
 }
 
-/// Compiles a kernel and loads it on all GPUs; none if not all blocks along its units run at a time.
+/// Compiles a kernel and loads it on all GPUs; none if not all blocks of the least grid run at a time.
 fn load(
     workers: &[Arc<Worker>],
     compile: Compile,
     (source, name): (&str, &str),
-    kernel: &PersistentKernel,
+    ([threads, ..], least): ([u32; 3], [u32; 3]),
 ) -> Result<Option<Vec<ResidentKernel>>, CellError> {
-    let [threads, ..] = kernel.block();
     let mut images = BTreeMap::new();
     let mut on_gpus = Vec::new();
     for worker in workers {
@@ -103,8 +104,8 @@ fn load(
         on_gpus.push(ResidentKernel::load(gpu, image, name, threads)?);
     }
     // The compiler may have taken more registers than were expected.
-    let [columns, ..] = kernel.grid(1, 1);
-    let are_resident = on_gpus.iter().all(|of| of.blocks() >= columns as usize);
+    let blocks = least.iter().product::<u32>() as usize;
+    let are_resident = on_gpus.iter().all(|of| of.blocks() >= blocks);
     Ok(are_resident.then_some(on_gpus))
 }
 

@@ -15,6 +15,12 @@ const MORE_REGISTERS: usize = 24;
 /// What [`QuantumArguments::next`] becomes if blocks have waited in vain for one another.
 pub const IS_STUCK: u64 = u64::MAX;
 
+/// The words of 32 bits of [`QuantumArguments::words`].
+pub const WORDS: usize = 4;
+
+/// The most bytes of a copy whose source is brought to the GPU ahead of its task.
+pub const BROUGHT_BYTES: usize = 4096;
+
 /// A task, in memory of the host.
 ///
 /// The host writes `number` last, with a release.
@@ -53,6 +59,14 @@ pub struct QuantumArguments {
     pub w: u64,
     /// The address of [`Task`]s in memory of the host. Task n is in place n modulo `ring_tasks`.
     pub ring: u64,
+    /// The address of [`WORDS`] words, zeros when the launch begins. [`PersistentArguments::arrived`] is the address of the first.
+    pub words: u64,
+    /// The address of two [`Task`]s in memory of the GPU.
+    pub brought: u64,
+    /// The address of `[2, brought_max]` [copies](struct@super::rows::Copy) there.
+    pub brought_copies: u64,
+    /// The address of `[2, brought_max, BROUGHT_BYTES]` bytes there.
+    pub brought_bytes: u64,
     /// The address of four [`Task`]s in memory of the GPU, which were zeros once.
     pub announced: u64,
     /// The address of a number in memory of the host: that of the last task that is done.
@@ -74,8 +88,12 @@ pub struct QuantumArguments {
     pub looks_max: u32,
     /// The most steps of all tasks of a launch. A first task that has more runs alone.
     pub steps_max: i32,
+    /// The most copies of a task that are brought to the GPU ahead of it.
+    pub brought_max: u32,
     /// Elements of x.
     pub input: i32,
+    /// Always 0.
+    pub padding: u32,
 }
 
 /// A kernel that runs task after task: a cell with one barrier a step, its size and a mapping.
@@ -106,7 +124,9 @@ impl QuantumKernel {
     pub fn fits(&self, rows: usize, limits: Limits) -> bool {
         let registers = self.registers();
         let threads = self.0.block()[0] as usize;
-        self.0.fits(rows, limits)
+        // The courier has one for itself.
+        let others = Limits { multiprocessors: limits.multiprocessors.saturating_sub(1), ..limits };
+        self.0.fits(rows, others)
             && registers <= limits.thread_registers
             && registers * threads <= limits.registers
             && self.shared_bytes() <= limits.shared
@@ -123,15 +143,21 @@ impl QuantumKernel {
         ranked.into_iter().filter_map(Self::new).find(|of| of.fits(rows, limits))
     }
 
-    /// Blocks and threads are those of this kernel.
+    /// Blocks for rows, of which at most `resident` run at a time: those of [`PersistentKernel::grid`], and the courier.
+    pub fn grid(&self, rows: usize, resident: usize) -> [u32; 3] {
+        let [columns, tiles, _] = self.0.grid(rows, resident.saturating_sub(1));
+        [columns * tiles + 1, 1, 1]
+    }
+
+    /// The shape of blocks, and the bits, are those of this kernel.
     pub fn persistent(&self) -> &PersistentKernel {
         &self.0
     }
 
     /// Bytes of shared memory of a block.
     pub fn shared_bytes(&self) -> usize {
-        // The sums of products of x beside those of h.
-        self.0.shared_bytes() + 4 * self.0.sums_of_tile() + 16
+        // The sums of products of x beside those of h; the courier's task and flags.
+        self.0.shared_bytes() + 4 * self.0.sums_of_tile() + size_of::<Task>() + 4 * 16
     }
 
     /// The kernel's name.

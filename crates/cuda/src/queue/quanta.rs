@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytemuck::{Zeroable, bytes_of};
 
 use super::persistent::TRIES_MAX;
-use super::ring::{Launch, Ring, Running, TASKS};
+use super::ring::{Launch, Ring, Running};
 use super::steps::TypedCell;
 use super::submitter::Submitter;
 use super::upload::{Upload, Written};
@@ -17,7 +17,7 @@ use crate::cells::{CudaCellBody, OfQuantum, Step};
 use crate::gpu::{Event, GpuError};
 use crate::kernels::batch::{Batch, Operand};
 use crate::kernels::persistent::PersistentArguments;
-use crate::kernels::quantum::{IS_STUCK, QuantumArguments, Task};
+use crate::kernels::quantum::{IS_STUCK, QuantumArguments, Task, WORDS};
 use crate::memory::Slots;
 
 /// A task of a roster.
@@ -94,7 +94,7 @@ impl Submitter {
             return Ok(());
         }
         let resident = quantum.on_gpu(self.worker.number).blocks();
-        let grid = quantum.kernel.persistent().grid(task.rows_max, resident);
+        let grid = quantum.kernel.grid(task.rows_max, resident);
         let launch = Launch { cell: typed.cell.clone(), grid, arguments };
         let running = self.launch(launch, self.number, self.state.quantum.steps_max)?;
         self.running_is(running);
@@ -116,8 +116,7 @@ impl Submitter {
         let state = |state: usize| Operand::state(base(state), of.half_bytes);
         let next_state = |state: usize| Operand::next_state(base(state), of.half_bytes);
         let [w, r, b] = step.weights[0].map(|place| constants + place);
-        let ring = self.ring.as_ref().expect("there is one");
-        let [tasks, next, announced, arrived, failed] = ring.addresses();
+        let of_ring = self.ring.as_ref().expect("there is one").arguments();
         let [done, statuses, end_count] = self.completions.addresses();
         QuantumArguments {
             of: PersistentArguments {
@@ -129,7 +128,7 @@ impl Submitter {
                 r,
                 b,
                 peepholes: step.peepholes.map_or(0, |place| constants + place),
-                arrived,
+                arrived: of_ring.words,
                 failed: self.completions.failed(),
                 tries_max: TRIES_MAX,
                 inputs: of.inputs as u32,
@@ -138,18 +137,12 @@ impl Submitter {
             x: Operand::port(0),
             lookup: self.lookup(step.table, constants),
             w,
-            ring: tasks,
-            announced,
             done,
             statuses,
-            failed,
             end_count,
-            next,
-            first: 0,
-            ring_tasks: TASKS as u32,
             looks_max: self.state.quantum.looks_max,
-            steps_max: 0,
             input: step.packed.input_size() as i32,
+            ..of_ring
         }
     }
 
@@ -160,7 +153,7 @@ impl Submitter {
         };
         let (_, quantum) = of.quantum().expect("a launch is of a cell with such a kernel");
         let stream = &self.worker.stream;
-        stream.clear(launch.arguments.of.arrived, 4)?;
+        stream.clear(launch.arguments.words, 4 * WORDS)?;
         let steps_max = steps_max as i32;
         let arguments = QuantumArguments { first, steps_max, ..launch.arguments };
         let shape = [launch.grid, quantum.kernel.persistent().block()];

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use bytemuck::bytes_of;
+use bytemuck::{Zeroable, bytes_of};
 
 use super::completions::STATUSES;
 use crate::cells::CudaCell;
 use crate::gpu::{Allocation, Event, GpuError, Pinned};
-use crate::kernels::quantum::{QuantumArguments, Task};
+use crate::kernels::quantum::{BROUGHT_BYTES, QuantumArguments, Task, WORDS};
+use crate::kernels::rows::Copy;
 use crate::worker::Worker;
 
 /// Places of the ring. A task has a status in the place of the same number: it is taken before the next task comes there.
-pub(super) const TASKS: usize = STATUSES;
+const TASKS: usize = STATUSES;
 
 /// The offset of the tasks: the number of the first task that a launch has left lies before them.
 const TASKS_AT: usize = 64;
@@ -19,14 +20,30 @@ const TASKS_AT: usize = 64;
 /// The offset of the number of a task in it.
 const NUMBER_AT: usize = std::mem::offset_of!(Task, number);
 
-/// Tasks of the two parities, each at the barrier of a step and at one more.
-const ANNOUNCED_BYTES: usize = 4 * size_of::<Task>();
+/// The most copies of a task that the courier brings to the GPU ahead of it.
+pub(super) const BROUGHT_MAX: usize = 256;
 
-/// The ring, with the words that launches share.
+/// The parts of the GPU's memory: their bytes.
+const PARTS: [usize; 6] = [
+    // The counts of a launch.
+    4 * WORDS,
+    // Lookups that fail.
+    8,
+    // Tasks that are announced, and those that are brought.
+    4 * size_of::<Task>(),
+    2 * size_of::<Task>(),
+    // What is brought with them.
+    2 * BROUGHT_MAX * size_of::<Copy>(),
+    2 * BROUGHT_MAX * BROUGHT_BYTES,
+];
+
+/// Bytes of the first three, which are zeros at first.
+const CLEARED: usize = PARTS[0] + PARTS[1] + PARTS[2];
+
+/// The ring, with the memory that launches share.
 pub(super) struct Ring {
     memory: Arc<Pinned>,
-    /// Announced tasks, the word that counts blocks at barriers, and those of lookups that fail.
-    words: Allocation,
+    on_gpu: Allocation,
     /// The number of the last task.
     pub(super) last: u64,
     /// The launch that takes tasks, unless it is known to have ended.
@@ -54,19 +71,34 @@ impl Ring {
     /// A ring without tasks, of a worker whose stream is to clear its words.
     pub(super) fn new(worker: &Arc<Worker>) -> Result<Self, GpuError> {
         let memory = Arc::new(Pinned::new(worker.gpu(), TASKS_AT + TASKS * size_of::<Task>())?);
-        let bytes = ANNOUNCED_BYTES + 12;
-        let words = worker.pool.allocate(bytes)?;
-        worker.stream.clear(words.at(), bytes)?;
-        Ok(Self { memory, words, last: 0, running: None })
+        let on_gpu = worker.pool.allocate(PARTS.iter().sum())?;
+        worker.stream.clear(on_gpu.at(), CLEARED)?;
+        Ok(Self { memory, on_gpu, last: 0, running: None })
     }
 
-    /// The addresses of the tasks, of the number of the first one that a launch has left, of announced tasks, of the word that counts blocks at
-    /// barriers, and of those of lookups that fail.
-    pub(super) fn addresses(&self) -> [u64; 5] {
-        let [tasks, next] = [TASKS_AT, 0].map(|offset| self.memory.device_address(offset));
-        let words = self.words.at();
-        let arrived = words + ANNOUNCED_BYTES as u64;
-        [tasks, next, words, arrived, arrived + 4]
+    /// What launches are told of the ring and its memory: an argument without all else.
+    pub(super) fn arguments(&self) -> QuantumArguments {
+        let [ring, next] = [TASKS_AT, 0].map(|offset| self.memory.device_address(offset));
+        let mut at = self.on_gpu.at();
+        let [words, failed, announced, brought, brought_copies, brought_bytes] =
+            PARTS.map(|bytes| {
+                let begin = at;
+                at += bytes as u64;
+                begin
+            });
+        QuantumArguments {
+            ring,
+            ring_tasks: TASKS as u32,
+            next,
+            words,
+            failed,
+            announced,
+            brought,
+            brought_copies,
+            brought_bytes,
+            brought_max: BROUGHT_MAX as u32,
+            ..QuantumArguments::zeroed()
+        }
     }
 
     /// The number of the first task that the last launch that ended has left.

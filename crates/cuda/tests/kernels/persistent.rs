@@ -318,9 +318,9 @@ bugs! {
     acquire_is_relaxed: "ld_acquire_gpu(of.arrived)" => "ld_relaxed_gpu(of.arrived)", Found::By(Fault::DataRace);
     arrival_before_the_others: "  __syncthreads();\n  if (threadIdx.x == 0) {\n    const uint32_t all" => "  if (threadIdx.x == 0) {\n    const uint32_t all", Found::By(Fault::DataRace);
     others_do_not_wait: "  }\n  __syncthreads();\n  return is_stuck[0] == 0;" => "  }\n  return is_stuck[0] == 0;", Found::ByAnything;
-    one_block_too_few: "of.arrived_before + gridDim.x * gridDim.y * times" => "of.arrived_before + gridDim.x * gridDim.y * times - 1", Found::By(Fault::DataRace);
-    stale_epoch: "gridDim.y * times;" => "gridDim.y;", Found::By(Fault::DataRace);
-    counter_from_zero: "of.arrived_before + gridDim.x" => "gridDim.x", Found::ByAnything;
+    one_block_too_few: "of.arrived_before + blocks * times" => "of.arrived_before + blocks * times - 1", Found::By(Fault::DataRace);
+    stale_epoch: "blocks * times;" => "blocks;", Found::By(Fault::DataRace);
+    counter_from_zero: "of.arrived_before + blocks" => "blocks", Found::ByAnything;
     no_barrier_after_a_step: "if (step + 1 < of.steps && !wait_for_grid(of, step + 1)) return;" => "", Found::By(Fault::DataRace);
     no_barrier_between_gates_and_state: "if (!wait_for_grid(of, 2 * step + 1)) return;" => "", Found::By(Fault::DataRace);
     one_half_of_states: "own->half + (of.place == NEXT_STATE)" => "own->half", Found::By(Fault::DataRace);

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use batchmaker_cuda::kernels::batch::{Batch as RosterBatch, Port, Row};
 use batchmaker_cuda::kernels::persistent::PersistentArguments;
-use batchmaker_cuda::kernels::quantum::{QuantumArguments, QuantumKernel, Task};
+use batchmaker_cuda::kernels::quantum::{
+    BROUGHT_BYTES, QuantumArguments, QuantumKernel, Task, WORDS,
+};
 use batchmaker_cuda::kernels::rows::{Copy, Status};
 use batchmaker_cuda_emulator::{KernelLibrary, Report};
 use bytemuck::Zeroable;
@@ -59,6 +61,7 @@ struct Plan {
     ran: Vec<usize>,
     looks_max: u32,
     steps_max: usize,
+    brought_max: usize,
 }
 
 impl Plan {
@@ -90,6 +93,8 @@ impl Plan {
             ran,
             looks_max: [1, 20, 1 << 20][random.below(3)],
             steps_max: 1 + random.below(12),
+            // Some tasks have more copies.
+            brought_max: if seed % 2 == 0 { 4 } else { 64 },
         }
     }
 }
@@ -112,6 +117,11 @@ struct Tasks<'a> {
     end_count: u64,
     next: u64,
     announced: u64,
+    /// Tasks, copies and bytes that the courier brings.
+    brought: [u64; 3],
+    /// A word for each position of the roster, which is 0 once a task has changed the position.
+    cleared: u64,
+    changed: std::collections::BTreeSet<usize>,
 }
 
 /// Ids of which some are none of the table.
@@ -132,8 +142,9 @@ impl<'a> Tasks<'a> {
         let rows_at = gpu.room(case.rows * size_of::<Row>(), "rows");
         let ports_at = gpu.room(case.rows * 3 * size_of::<Port>(), "ports");
         let between = gpu.room(case.rows * 3 * size_of::<Port>(), "ports on their way");
+        let cleared = gpu.upload(&vec![1u32; case.rows], "cleared");
         let (mut roster, mut time, mut tasks) = (Vec::<(usize, Row)>::new(), START, Vec::new());
-        let mut fails = vec![false];
+        let (mut fails, mut all_changed) = (vec![false], std::collections::BTreeSet::new());
         for (number, planned) in (1..).zip(&plan.tasks) {
             let mut changed = std::collections::BTreeSet::new();
             for row in &planned.leaves {
@@ -158,9 +169,10 @@ impl<'a> Tasks<'a> {
                 !roster.iter().all(|of| has_id(node(&of.1), of))
             };
             fails.push((0..planned.steps as u32).any(fails_at));
+            all_changed.extend(changed.range(..roster.len()));
             let changed = changed.range(..roster.len()).copied();
             let (task, from_host, within) =
-                changes(gpu, &batch, [rows_at, ports_at, between], &roster, changed);
+                changes(gpu, &batch, [rows_at, ports_at, between, cleared], &roster, changed);
             tasks.push(Task {
                 copies: task,
                 from_host,
@@ -180,6 +192,12 @@ impl<'a> Tasks<'a> {
         let unknown = Status { failed: u32::MAX, end_count: 0 };
         let statuses = gpu.upload_to_host(&[unknown; RING as usize], "statuses");
         let announced = gpu.upload(&[Task::zeroed(); 4], "announced");
+        let copies = 2 * plan.brought_max;
+        let brought = [
+            gpu.room(2 * size_of::<Task>(), "brought tasks"),
+            gpu.room(copies * size_of::<Copy>(), "brought copies"),
+            gpu.room(copies * BROUGHT_BYTES, "brought bytes"),
+        ];
         Self {
             launches: AtomicU64::new(0),
             tasks,
@@ -194,6 +212,9 @@ impl<'a> Tasks<'a> {
             end_count: gpu.upload(&[END_COUNT], "end count"),
             next,
             announced,
+            brought,
+            cleared,
+            changed: all_changed,
             batch,
         }
     }
@@ -250,10 +271,10 @@ impl<'a> Tasks<'a> {
         plan: &Plan,
         seed: u64,
     ) -> (Vec<Report>, bool) {
-        let Batch { chains, arrived, failed, .. } = &self.batch;
+        let Batch { chains, failed, .. } = &self.batch;
         let (gpu, of) = (&chains.gpu, &chains.arguments);
         let kernel = QuantumKernel::new(case.kernel()).unwrap();
-        let arguments = |first: u64| QuantumArguments {
+        let arguments = |first: u64, words: u64| QuantumArguments {
             of: PersistentArguments {
                 batch: RosterBatch {
                     rows: self.rows_at,
@@ -269,10 +290,9 @@ impl<'a> Tasks<'a> {
                 r: chains.weights[0][1],
                 b: chains.weights[0][2],
                 peepholes: of.peepholes,
-                arrived: *arrived,
+                arrived: words,
                 failed: *failed,
-                arrived_before: gpu.read::<u32>(*arrived, 1)[0],
-                tries_max: 1 << 16,
+                tries_max: 1 << 20,
                 inputs: 1,
                 ..PersistentArguments::zeroed()
             },
@@ -280,6 +300,10 @@ impl<'a> Tasks<'a> {
             lookup: of.lookup,
             w: chains.weights[0][0],
             ring: self.ring,
+            words,
+            brought: self.brought[0],
+            brought_copies: self.brought[1],
+            brought_bytes: self.brought[2],
             announced: self.announced,
             done: self.done,
             statuses: self.statuses,
@@ -291,18 +315,22 @@ impl<'a> Tasks<'a> {
             ring_tasks: RING as u32,
             looks_max: plan.looks_max,
             steps_max: plan.steps_max as i32,
+            brought_max: plan.brought_max as u32,
             input: of.input,
+            padding: 0,
         };
-        let shape = [kernel.persistent().grid(case.rows, case.blocks), kernel.persistent().block()];
+        let resident = case.blocks + 1;
+        let shape = [kernel.grid(case.rows, resident), kernel.persistent().block()];
         let (name, last) = (kernel.name(), plan.tasks.len() as u64);
         let stops = AtomicBool::new(false);
         let launch_all = || {
             let mut first = 1;
             for launch in 0..LAUNCHES_MAX as u64 {
                 self.launches.fetch_add(1, Ordering::Relaxed);
-                let argument = arguments(first);
+                let words = gpu.upload(&[0u32; WORDS], "words");
+                let argument = arguments(first, words);
                 let reports =
-                    gpu.launch_some((library, &name), shape, case.blocks, &argument, seed ^ launch);
+                    gpu.launch_some((library, &name), shape, resident, &argument, seed ^ launch);
                 let next = number_at(self.next).load(Ordering::Acquire);
                 let is_stuck = gpu.read::<u32>(*failed, 1) != [0];
                 if !reports.is_empty() || is_stuck || next < first || next > last + 1 {
@@ -319,7 +347,11 @@ impl<'a> Tasks<'a> {
                 }
                 if first > last {
                     (first.saturating_sub(RING).max(1)..first).for_each(|number| self.take(number));
-                    return (reports, self.is_misled.load(Ordering::Relaxed));
+                    let words: Vec<u32> = gpu.read(self.cleared, case.rows);
+                    let is_right =
+                        |(at, &word): (usize, &u32)| (word == 0) == self.changed.contains(&at);
+                    let are_right = words.iter().enumerate().all(is_right);
+                    return (reports, !are_right || self.is_misled.load(Ordering::Relaxed));
                 }
                 std::thread::yield_now();
             }
@@ -339,12 +371,12 @@ impl<'a> Tasks<'a> {
     }
 }
 
-/// The copies that bring the rows and ports of some positions of a roster to the GPU, ports of every second one by way of another place: their address, how
-/// many are from the host and how many within the GPU.
+/// The copies that bring the rows and ports of some positions of a roster to the GPU, ports of every second one by way of another place, and clear a word of
+/// each: their address, how many are from the host and how many within the GPU.
 fn changes(
     gpu: &Gpu,
     batch: &Batch<'_>,
-    [rows_at, ports_at, between]: [u64; 3],
+    [rows_at, ports_at, between, cleared]: [u64; 4],
     roster: &[(usize, Row)],
     positions: impl Iterator<Item = usize>,
 ) -> (u64, u32, u32) {
@@ -356,6 +388,7 @@ fn changes(
         let ports = &batch.ports[batch.rows[*row].ports as usize..][..3];
         let [row_bytes, port_bytes] = [size_of::<Row>(), 3 * size_of::<Port>()].map(|of| of as u64);
         let place = |of: u64, bytes: u64| of + position as u64 * bytes;
+        from_host.push(Copy { to: place(cleared, 4), from: 0, bytes: 4 });
         let from = record(bytemuck::bytes_of(&of));
         from_host.push(Copy { to: place(rows_at, row_bytes), from, bytes: row_bytes });
         let from = record(bytemuck::cast_slice(ports));
@@ -496,20 +529,29 @@ fn is_found(name: &str, replaced: [&str; 2], found: Found) {
 
 bugs! {
     super::is_found;
-    a_task_before_its_number: "  if (ld_acquire_sys(&there->number) != number) return false;\n" => "", Found::ByAnything;
+    a_task_before_its_number: "if (has_place && ld_acquire_sys(there) == number) return true;" => "if (has_place) return true;", Found::ByAnything;
+    a_task_in_place_of_one_in_use: "at < 2 || (int)(ld_acquire_gpu(&of.words->taken) + 1 - at) >= 0" => "true", Found::ByAnything;
+    a_place_that_is_not_known_to_be_free: "red_release_gpu_add(&of.words->taken, 1u)" => "atomicAdd(&of.words->taken, 1u)", Found::ByAnything;
+    one_place_of_the_courier: "place = at & 1;" => "place = 0;", Found::ByAnything;
+    a_task_before_its_bytes: "    // All threads of the block have brought their parts, and have read the task.\n    __syncthreads();\n" => "", Found::ByAnything;
+    a_task_that_is_not_published: "red_release_gpu_add(&of.words->brought, 1u)" => "atomicAdd(&of.words->brought, 1u)", Found::ByAnything;
+    a_task_that_is_looked_at_too_early: "ld_acquire_gpu(&of.words->brought) <= at" => "ld_relaxed_gpu(&of.words->brought) <= at", Found::ByAnything;
+    more_copies_than_there_is_room_for: "count <= of.brought_max;" => "true;", Found::ByAnything;
+    sources_of_copies_within: "index < task.from_host && copy.bytes" => "copy.bytes", Found::ByAnything;
+    bytes_of_one_lane: "copy_bytes_by(lane, 32," => "copy_bytes_by(0, 32,", Found::ByAnything;
     one_place_for_all_tasks: "(number & 1) * 2 + is_late" => "is_late", Found::ByAnything;
     a_task_of_the_barrier_before: "      announced++;\n" => "", Found::ByAnything;
     a_task_that_ended_the_launch_before: "number == first_number || announced->number" => "announced->number", Found::ByAnything;
     rows_are_read_while_they_change: "      make_copies(announced->copies, announced->from_host);\n      if (!meet(of, ++barriers)) return;" => "      make_copies(announced->copies, announced->from_host);", Found::ByAnything;
     ports_are_read_while_they_change: "      make_copies(announced->copies + announced->from_host, announced->within);\n      if (!meet(of, ++barriers)) return;" => "      make_copies(announced->copies + announced->from_host, announced->within);", Found::ByAnything;
-    all_blocks_make_all_copies: "uint32_t at = block; at < count; at += gridDim.x * gridDim.y" => "uint32_t at = 0; at < count; at++", Found::ByAnything;
-    the_last_step_has_no_barrier: "announce(of, number + 1, false, steps);\n      if (!meet(of, ++barriers)) return;" => "announce(of, number + 1, false, steps);", Found::ByAnything;
+    all_blocks_make_all_copies: "uint32_t at = blockIdx.x; at < count; at += gridDim.x - 1" => "uint32_t at = 0; at < count; at++", Found::ByAnything;
+    the_last_step_has_no_barrier: "announce(of, number + 1, at + 1, false, steps);\n      if (!meet(of, ++barriers)) return;" => "announce(of, number + 1, at + 1, false, steps);", Found::ByAnything;
     a_leave_a_step_late: "step < task_steps; step++" => "step <= task_steps; step++", Found::ByAnything;
     steps_of_another_task: "step < task_steps; step++" => "step < announced->steps; step++", Found::ByAnything;
     a_row_too_few: "batch.count = count;" => "batch.count = count - 1;", Found::ByValues;
     time_stands_still: "batch.time = time + step;" => "batch.time = time;", Found::ByAnything;
     a_quantum_without_end: "steps > 0 && steps + task->steps > of.steps_max" => "false", Found::ByValues;
-    an_end_that_nobody_learns_of: "      if (is_first) st_release_sys(of.next, number);\n" => "", Found::ByValues;
+    an_end_that_nobody_learns_of: "      if (is_first) end_launch(of, number);\n" => "", Found::ByValues;
     done_for_the_gpu_alone: "st_release_sys(counter, number)" => "st_release_gpu(counter, number)", Found::By(Fault::HostScope);
     a_failure_of_the_task_before: "lookup.failed = of.failed + (number & 1)" => "lookup.failed = of.failed", Found::ByAnything;
     failures_of_all_tasks: "  *failed = 0;\n" => "", Found::ByValues;
