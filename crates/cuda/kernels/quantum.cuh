@@ -34,6 +34,9 @@ struct QuantumWords {
   uint32_t taken;    // the tasks whose copies are made
 };
 
+// How long the courier waits between two looks.
+constexpr uint32_t LOOK_AGAIN_NS = 200;
+
 // The most bytes of a copy whose source the courier brings.
 constexpr uint32_t BROUGHT_BYTES = 4096;
 
@@ -56,7 +59,7 @@ struct QuantumArguments {
   uint64_t* next;          // in memory of the host: once a launch ends, the number of the first task that it leaves, or IS_STUCK
   uint64_t first;          // the number of the first task, one at least, unless the launch before leaves a later one
   uint32_t ring_tasks;
-  uint32_t looks_max;      // how often block 0 looks for a task before the launch ends
+  uint32_t looks_max;      // how often block 0 looks for a task after the first before the launch ends
   int steps_max;           // of all tasks, but for a first one that has more
   uint32_t brought_max;    // copies of a task: of one with more, the sources stay where they are
   int input;
@@ -94,6 +97,7 @@ DEVICE bool courier_waits(const QuantumArguments& of, uint64_t number, uint32_t 
     if (ld_acquire_gpu(&of.words->is_over)) return false;
     const bool has_place = at < 2 || (int)(ld_acquire_gpu(&of.words->taken) + 1 - at) >= 0;
     if (has_place && ld_acquire_sys(there) == number) return true;
+    __nanosleep(LOOK_AGAIN_NS);
   }
   return false;
 }
@@ -146,9 +150,10 @@ DEVICE bool announce(const QuantumArguments& of, uint64_t number, uint32_t at, b
   return true;
 }
 
-// Waits for a task, and tells the other blocks of it, or of the launch's end.
+// Waits for a task, and tells the other blocks of it, or of the launch's end. The first task is there, and on its way.
 DEVICE void wait_for_task(const QuantumArguments& of, uint64_t number, uint32_t at, int steps) {
-  for (uint32_t look = 0; look < of.looks_max; look++)
+  const uint32_t looks_max = at == 0 ? of.of.tries_max : of.looks_max;
+  for (uint32_t look = 0; look < looks_max; look++)
     if (announce(of, number, at, true, steps)) return;
   Task* task = of.announced + (number & 1) * 2 + 1;
   task->steps = 0;

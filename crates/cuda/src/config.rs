@@ -39,13 +39,13 @@ pub struct CudaConfig {
 pub struct Quantum {
     /// The most steps of a launch. A first task that has more runs alone.
     pub steps_max: u32,
-    /// The most looks for a task, about a microsecond each, after which the launch ends.
+    /// The most looks for a task, about half a microsecond each, after which the launch ends.
     pub looks_max: u32,
 }
 
 impl Default for Quantum {
     fn default() -> Self {
-        Self { steps_max: 256, looks_max: 1024 }
+        Self { steps_max: 256, looks_max: 2048 }
     }
 }
 

@@ -1,10 +1,11 @@
 //! How near to its ideal a GPU comes whose launches run task after task of a roster: the real manager in virtual time, over the costs of an H200 for an
 //! LSTM of 1,024 units in f32.
 //!
-//! A GPU does one thing after the other. A task's steps take time in proportion to the roster, and each ends at a barrier. Before them, block 0 reads the
-//! task from memory of the host, and blocks make the copies that change the roster; where the task comes too late for the barrier of the step before, it
-//! looks until it is there. A launch gives way to a task of another cell, and ends with its quantum or when no task comes for a while. The host does one
-//! thing after the other, too: it hears of completed tasks a while later, and takes time for each task and each chain that joins.
+//! A GPU does one thing after the other. A task's steps take time in proportion to the roster, and each ends at a barrier. While they run, a courier brings
+//! the next task from memory of the host. Before its steps, block 0 reads it, and blocks make the copies that change the roster. Where a task comes too
+//! late for the barrier of the step before, block 0 looks until it is there. A launch gives way to a task of another cell, and ends with its quantum or
+//! when no task comes for a while. The host does one thing after the other, too: it hears of completed tasks a while later, and takes time for each task
+//! and each chain that joins.
 //!
 //! The ideal is a GPU that does nothing but steps, whose rows are all nodes of chains.
 
@@ -36,6 +37,8 @@ pub struct Costs {
     pub barrier: u64,
     /// A read of memory of the host by the GPU.
     pub bus_read: u64,
+    /// A read of its own memory that others have written.
+    pub read: u64,
     /// From the end of one kernel to the begin of the next, which was submitted before.
     pub between_kernels: u64,
     /// From a launch by the host to its begin on an idle GPU.
@@ -60,6 +63,7 @@ impl Costs {
         row: 250,
         barrier: 750,
         bus_read: 1300,
+        read: 350,
         between_kernels: 1500,
         launch: 4000,
         weights: 3000,
@@ -148,7 +152,7 @@ struct Given {
 impl Gpu {
     /// Runs a task, and returns when it is done.
     fn run(&mut self, task: &Given) -> u64 {
-        let Costs { bus_read, barrier, between_kernels, launch, weights, idle, row, .. } =
+        let Costs { bus_read, read, barrier, between_kernels, launch, weights, idle, .. } =
             self.costs;
         let Launches::OfQuanta { steps_max } = self.launches else {
             self.count.launches += 1;
@@ -160,23 +164,25 @@ impl Gpu {
         let is_running = |&(of, steps): &(CellTypeId, u32)| {
             of == task.cell_type && steps + task.steps <= steps_max && task.at <= self.end + idle
         };
+        // It sees the number, reads the rest, the description of copies and what these name.
+        let brought = |at: u64| at + bus_read / 2 + 3 * bus_read;
         let begin = match self.running.filter(is_running) {
-            // Block 0 sees its number, then reads the rest, at the end of the step before.
-            Some(_) if task.at <= self.end => self.end + 2 * bus_read,
-            // Each look takes a read; the others wait at a barrier of its own.
-            Some(_) => task.at.max(self.end + bus_read) + bus_read / 2 + bus_read + barrier,
+            // At the end of the step before, block 0 looks and reads; all read it behind the barrier.
+            Some(_) if brought(task.at) <= self.end => self.end + 3 * read,
+            // The others wait at a barrier of its own.
+            Some(_) => brought(task.at).max(self.end + read) + 3 * read + barrier,
             None => {
                 self.count.launches += 1;
-                // The launch before reads that it is to end.
-                let begin = (self.end + 2 * bus_read + between_kernels).max(task.at + launch);
+                // The launch before sees that it is to end.
+                let begin = (self.end + 3 * read + between_kernels).max(task.at + launch);
                 self.running = None;
-                begin + weights.max(2 * bus_read) + barrier
+                brought(begin).max(begin + weights) + 3 * read + barrier
             }
         };
-        let changes = if task.changes > 0 { 2 * bus_read + barrier } else { 0 };
+        // A description, and what it names.
+        let changes = if task.changes > 0 { 2 * read + barrier } else { 0 };
         let steps = self.running.map_or(0, |(_, steps)| steps);
         self.running = Some((task.cell_type, steps + task.steps));
-        let _ = row;
         self.steps(begin + changes, task)
     }
 
@@ -190,7 +196,7 @@ impl Gpu {
     }
 }
 
-/// The chains of the rosters, and the steps that each has left.
+/// The steps that each chain of a roster has left.
 type Rosters = HashMap<(CellTypeId, SlotId), u32>;
 
 /// Plays a load.

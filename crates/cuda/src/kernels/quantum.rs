@@ -84,7 +84,7 @@ pub struct QuantumArguments {
     pub first: u64,
     /// The places of the ring.
     pub ring_tasks: u32,
-    /// The most looks for a task, after which the launch ends.
+    /// The most looks for a task after the first one, which the host has brought before. Then the launch ends.
     pub looks_max: u32,
     /// The most steps of all tasks of a launch. A first task that has more runs alone.
     pub steps_max: i32,

@@ -130,8 +130,8 @@ pub(crate) fn config(gpus: usize) -> CudaConfig {
 /// How long launches run task after task: as long as they do by default, or, for odd seeds, a few steps and looks.
 pub(crate) fn quantum(emulated: &Emulated) -> Quantum {
     match emulated.seed() % 2 {
-        0 => Quantum { looks_max: 100, ..Quantum::default() },
-        _ => Quantum { steps_max: 7, looks_max: 20 },
+        0 => Quantum { looks_max: 20, ..Quantum::default() },
+        _ => Quantum { steps_max: 7, looks_max: 3 },
     }
 }
 
