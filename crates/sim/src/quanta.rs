@@ -336,3 +336,57 @@ fn config(load: Load) -> Config {
         state_placement: StatePlacement::PerWorker,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUANTA: Launches = Launches::OfQuanta { steps_max: 256 };
+
+    fn load(chains: u32, layers: u32) -> Load {
+        let in_flight = chains as usize * 3 / 2;
+        Load { chains, in_flight, requests: 20 * chains as usize, layers, lookahead: 2 }
+    }
+
+    /// The goal for one launch after the other of a single cell, whose batch changes at every step.
+    #[test]
+    fn launches_keep_the_gpu_at_steps() {
+        for chains in [64, 512] {
+            let of_tasks = play(Costs::H200, Launches::OfTasks, load(chains, 1), 1);
+            let of_quanta = play(Costs::H200, QUANTA, load(chains, 1), 1);
+            assert!(of_quanta.share >= 0.8 && of_quanta.share < 1.0, "{chains}: {of_quanta:?}");
+            assert!(of_quanta.share > of_tasks.share, "{chains}: {of_quanta:?} {of_tasks:?}");
+            assert!(of_quanta.steps_of_launch > 200.0, "{chains}: {of_quanta:?}");
+            assert_eq!(of_quanta.padding, 0.0);
+        }
+    }
+
+    /// Layers take turns: a launch runs the tasks of one round.
+    #[test]
+    fn layers_take_turns() {
+        let outcome = play(Costs::H200, QUANTA, load(64, 2), 1);
+        assert!(outcome.steps_of_launch < 20.0 && outcome.share > 0.6, "{outcome:?}");
+    }
+
+    /// Without costs but those of rows, nothing is lost.
+    #[test]
+    fn steps_alone_are_the_ideal() {
+        let none = Costs {
+            barrier: 0,
+            bus_read: 0,
+            read: 0,
+            between_kernels: 0,
+            launch: 0,
+            weights: 0,
+            notice: 0,
+            host_task: 0,
+            host_join: 0,
+            host_launch: 0,
+            ..Costs::H200
+        };
+        for launches in [Launches::OfTasks, QUANTA] {
+            let outcome = play(none, launches, load(64, 1), 1);
+            assert!((outcome.share - 1.0).abs() < 1e-9, "{outcome:?}");
+        }
+    }
+}

@@ -14,6 +14,7 @@ mod gpu;
 mod mappings;
 mod operators;
 mod peers;
+mod quanta;
 mod server;
 mod sim;
 mod venv;
@@ -43,6 +44,9 @@ enum Automation {
     Sim(sim::Arguments),
     /// Compares batches in stages with others in virtual time, on a device shaped like a GPU
     Dvabatch(dvabatch::Arguments),
+    /// Plays launches that run task after task of a recurrent cell in virtual time, on a device with a GPU's costs
+    #[command(after_help = quanta::EXAMPLES)]
+    Quanta(quanta::Arguments),
     /// Checks what can be checked of CUDA without a GPU; takes g++ and Python, and installs NVIDIA's compiler
     Emulate,
     /// Checks and measures the CUDA device on a GPU
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
         Automation::Arrows(arguments) => arrows::run(&arguments),
         Automation::Sim(arguments) => sim::run(&arguments),
         Automation::Dvabatch(arguments) => dvabatch::run(&arguments),
+        Automation::Quanta(arguments) => quanta::run(&arguments),
         Automation::Emulate => emulate::run(),
         Automation::Gpu(arguments) => gpu::run(&arguments),
         Automation::Mappings(arguments) => mappings::run(&arguments),
