@@ -14,7 +14,7 @@
 //! - `simulation` plays it. `observation` is what it sees of the manager, `ledger` keeps the books of
 //!   that, and `checkers` hold the rules.
 //! - `oracle` evaluates a request alone; `sessions` keeps the clients' side of sessions.
-//! - `gpu_shaped` compares policies in virtual time, without faults and checkers.
+//! - `gpu_shaped` compares policies in virtual time, without faults and checkers; `quanta` plays launches that run task after task.
 //! - `trace` and `report` are what is left of a simulation.
 //!
 //! # The rules

@@ -69,8 +69,8 @@ impl Costs {
         weights: 3000,
         notice: 3000,
         idle: 1_000_000,
-        host_task: 2300,
-        host_join: 5500,
+        host_task: 3600,
+        host_join: 3500,
         host_launch: 3900,
     };
 }

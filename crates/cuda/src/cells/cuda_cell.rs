@@ -51,7 +51,7 @@ pub(crate) struct Stepwise {
     /// The register of each output port.
     pub(crate) outputs: Vec<usize>,
     /// The kernel that runs all steps of a task in place of the operations, which are one step of a recurrent operator.
-    pub(crate) persistent: Option<Persistent>,
+    pub(crate) persistent: Option<Box<Persistent>>,
 }
 
 impl CudaCell {
@@ -74,7 +74,7 @@ impl CudaCell {
                 if let (CellBody::Recurrent(step), Some(compiler)) = (body, compiler)
                     && cell.precision == Precision::F32
                 {
-                    stepwise.persistent = Persistent::new(step, workers, compiler)?;
+                    stepwise.persistent = Persistent::new(step, workers, compiler)?.map(Box::new);
                 }
                 CudaCellBody::Stepwise(stepwise)
             }

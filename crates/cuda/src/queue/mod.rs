@@ -52,6 +52,7 @@ use crate::gpu::GpuError;
 use crate::state::DeviceState;
 use completions::{ENDS, KernelFailure, STATUSES};
 use programs::ProgramFailure;
+use quanta::Resumed;
 use reads::{Coming, ReadError};
 use rosters::Rosters;
 use submitter::{Submitter, TaskError};
@@ -250,8 +251,10 @@ impl CudaQueue {
 
     /// Has the GPU run the tasks that a launch has left.
     fn resume(&mut self) -> Result<(), GpuError> {
-        if let Some((numbers, launch)) = self.submitter.resume()? {
-            numbers.for_each(|number| self.watcher.watch(number, Behind::Launch(launch.clone())));
+        if let Some(Resumed { mut tasks, ended }) = self.submitter.resume()? {
+            tasks
+                .into_iter()
+                .for_each(|number| self.watcher.watch(number, Behind::Launch(ended.clone())));
         }
         Ok(())
     }

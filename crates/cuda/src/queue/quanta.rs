@@ -32,6 +32,14 @@ pub(super) struct OfRoster {
     pub(super) steps: u32,
 }
 
+/// A launch that runs the tasks that another has left.
+pub(super) struct Resumed {
+    /// Their numbers.
+    pub(super) tasks: Range<u64>,
+    /// Behind the launch.
+    pub(super) ended: Arc<Event>,
+}
+
 impl Submitter {
     /// Whether a launch takes tasks, as far as the host knows.
     pub(super) fn is_in_quantum(&self) -> bool {
@@ -161,8 +169,8 @@ impl Submitter {
         Ok(Running { launch, first, ended: Arc::new(stream.record()?) })
     }
 
-    /// Launches the kernel again where a launch has ended and left tasks. Returns the numbers of these, and what is behind the launch.
-    pub(super) fn resume(&mut self) -> Result<Option<(Range<u64>, Arc<Event>)>, GpuError> {
+    /// Launches the kernel again where a launch has ended and left tasks.
+    pub(super) fn resume(&mut self) -> Result<Option<Resumed>, GpuError> {
         let Some(ring) = &mut self.ring else { return Ok(None) };
         let next = ring.next();
         let tasks = next..ring.last + 1;
@@ -171,9 +179,9 @@ impl Submitter {
             return Ok(None);
         };
         let running = self.launch(launch, next, self.state.quantum.steps_max)?;
-        let behind = running.ended.clone();
+        let ended = running.ended.clone();
         self.running_is(running);
-        Ok(Some((tasks, behind)))
+        Ok(Some(Resumed { tasks, ended }))
     }
 
     /// Ends the launch that takes tasks, if one does: the stream is to do other work, behind all of them.

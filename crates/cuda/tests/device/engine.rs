@@ -30,8 +30,8 @@ pub(crate) fn engine(device: impl Device + 'static, workers: usize) -> Engine {
 /// A device whose memory is taken from the driver piece by piece, or, for odd seeds, in blocks.
 fn cuda(emulated: &Emulated, gpus: usize, kernels: Kernels) -> CudaDevice {
     let block_bytes = if emulated.seed() % 2 == 1 { 1 << 18 } else { 0 };
-    let persistent = (kernels != Kernels::OfAllCells).then_some(compile_for_cell as Compile);
-    let quantum = (kernels == Kernels::OfQuanta).then(|| quantum(emulated));
+    let persistent = (kernels != Kernels::Shared).then_some(compile_for_cell as Compile);
+    let quantum = (kernels == Kernels::Quanta).then(|| quantum(emulated));
     CudaDevice::new(CudaConfig { block_bytes, persistent, quantum, ..config(gpus) }).unwrap()
 }
 
@@ -39,11 +39,11 @@ fn cuda(emulated: &Emulated, gpus: usize, kernels: Kernels) -> CudaDevice {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kernels {
     /// Those that all cells share.
-    OfAllCells,
+    Shared,
     /// Those that are made for a cell, with a launch for each task.
-    OfTasks,
+    PerTask,
     /// The same, with launches that run task after task.
-    OfQuanta,
+    Quanta,
 }
 
 /// A request.
@@ -167,7 +167,7 @@ const TURNS_MAX: usize = 10;
 
 /// Requests and sessions on some GPUs, one of which may be lost on the way.
 fn play(emulated: &'static Emulated, gpus: usize, loses: bool) {
-    play_with(emulated, gpus, loses, Kernels::OfAllCells);
+    play_with(emulated, gpus, loses, Kernels::Shared);
 }
 
 fn play_with(emulated: &'static Emulated, gpus: usize, loses: bool, kernels: Kernels) {
@@ -252,7 +252,7 @@ fn one_gpu() {
 #[test]
 fn persistent_kernels() {
     in_process("engine::persistent_kernels", 2, |emulated| {
-        play_with(emulated, 2, false, Kernels::OfTasks);
+        play_with(emulated, 2, false, Kernels::PerTask);
         let asked = emulated.asked();
         // A GRU of 160 units does not fit the registers of such a GPU, and runs step by step.
         for launch in ["a launch of persistent_lstm_", "a launch of gru_reset_after_step_f32"] {
@@ -281,7 +281,7 @@ fn a_gpu_is_lost_with_its_quanta() {
 }
 
 fn play_quanta(emulated: &'static Emulated, gpus: usize, loses: bool) {
-    play_with(emulated, gpus, loses, Kernels::OfQuanta);
+    play_with(emulated, gpus, loses, Kernels::Quanta);
     let asked = emulated.asked();
     let launch = "a launch of quantum_lstm_";
     assert!(asked.iter().any(|of| of.starts_with(launch)), "{asked:?}");
@@ -299,7 +299,7 @@ fn a_gpu_is_lost() {
 
 /// Requests while one allocation finds no memory, or all from one on: whichever it is, a request fails and says why, or has the reply of one that is alone.
 fn memory_runs_out(emulated: &'static Emulated) {
-    let alone = Alone::new(emulated, Kernels::OfAllCells);
+    let alone = Alone::new(emulated, Kernels::Shared);
     let is_full = |error: &EngineError| matches!(error, EngineError::Failed(Failure::Task(reason)) if reason.contains("no memory left"));
     let kinds = KINDS.into_iter().filter(|&kind| kind != Kind::Decoded).cycle();
     let (mut right, mut failed) = (0, 0);
