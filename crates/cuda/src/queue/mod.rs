@@ -251,10 +251,8 @@ impl CudaQueue {
 
     /// Has the GPU run the tasks that a launch has left.
     fn resume(&mut self) -> Result<(), GpuError> {
-        if let Some(Resumed { mut tasks, ended }) = self.submitter.resume()? {
-            tasks
-                .into_iter()
-                .for_each(|number| self.watcher.watch(number, Behind::Launch(ended.clone())));
+        if let Some(Resumed { tasks, ended }) = self.submitter.resume()? {
+            tasks.for_each(|number| self.watcher.watch(number, Behind::Launch(ended.clone())));
         }
         Ok(())
     }
