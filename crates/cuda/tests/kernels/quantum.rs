@@ -94,7 +94,7 @@ impl Plan {
             looks_max: [1, 20, 1 << 20][random.below(3)],
             steps_max: 1 + random.below(12),
             // Some tasks have more copies.
-            brought_max: if seed % 2 == 0 { 4 } else { 64 },
+            brought_max: if seed.is_multiple_of(2) { 4 } else { 64 },
         }
     }
 }
@@ -311,7 +311,7 @@ impl<'a> Tasks<'a> {
             end_count: self.end_count,
             next: self.next,
             // Of every second launch, the first task is the one that the launch before has left.
-            first: if first % 2 == 0 { first } else { 1 },
+            first: if first.is_multiple_of(2) { first } else { 1 },
             ring_tasks: RING as u32,
             looks_max: plan.looks_max,
             steps_max: plan.steps_max as i32,
@@ -415,8 +415,7 @@ fn draw(seed: usize) -> (Case, Plan) {
     if seed.is_multiple_of(3) {
         let hidden = case.cell.hidden_size;
         case.cell = cell(case.cell.kind.clone(), hidden + 7, hidden);
-    }
-    if seed % 3 > 0 {
+    } else {
         case.ids = Some(id_of);
     }
     let plan = Plan::draw(case.rows, seed as u64);
