@@ -7,7 +7,7 @@ mod suite;
 mod timings;
 
 use anyhow::{Context, bail};
-use batchmaker_cuda::{Compile, CudaConfig, CudaDevice, nvrtc};
+use batchmaker_cuda::{Compile, CudaConfig, CudaDevice, Quantum, nvrtc};
 use batchmaker_device::Device;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -18,6 +18,8 @@ Examples:
                                                        where there is no Rust: with a PyTorch of one's own
   cargo xtask gpu --persistent --only suite --only timings
                                                        with kernels that are made for each recurrent cell
+  cargo xtask gpu --persistent --quanta --only suite --only timings
+                                                       with launches of such kernels that run task after task
 
 Parts:
   preflight   the driver, the GPU, its memory, the compiled kernels
@@ -43,6 +45,9 @@ pub(crate) struct Arguments {
     /// Make a kernel for each recurrent cell, whose weights stay in registers for all steps of a task; takes NVIDIA's compiler library, libnvrtc.so
     #[arg(long)]
     persistent: bool,
+    /// Have a launch of such a kernel run task after task, where the cell has one that can
+    #[arg(long, requires = "persistent")]
+    quanta: bool,
     /// Take each piece of memory from the driver, with any contents, for tools that watch accesses
     #[arg(long, hide = true)]
     watched: bool,
@@ -80,6 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         block_bytes: if arguments.watched { 0 } else { CudaConfig::default().block_bytes },
         bytes_max: Some(1 << 24),
         persistent: arguments.persistent.then_some(nvrtc as Compile),
+        quantum: arguments.quanta.then(Quantum::default),
         ..CudaConfig::default()
     };
     let mut lines = vec![Line::new("preflight", preflight(&config))];
