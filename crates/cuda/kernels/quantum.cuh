@@ -30,9 +30,14 @@ struct Task {
 struct QuantumWords {
   uint32_t arrived;  // how often a block has come to a barrier
   uint32_t is_over;  // not 0 once the courier is to leave
-  uint32_t brought;  // the tasks that the courier has brought
+  uint32_t begun;    // the tasks that the courier has seen
+  uint32_t brought;  // the tasks that it has brought
   uint32_t taken;    // the tasks whose copies are made
+  uint32_t padding;
 };
+
+// The count of a task that the courier has not brought, although it was there.
+constexpr int NEVER_CAME = -1;
 
 // How long the courier waits between two looks.
 constexpr uint32_t LOOK_AGAIN_NS = 200;
@@ -111,7 +116,10 @@ DEVICE void bring_tasks(const QuantumArguments& of, uint64_t first) {
     const uint64_t number = first + at;
     if (threadIdx.x == 0) {
       goes_on[0] = courier_waits(of, number, at);
-      if (goes_on[0]) shared[0] = of.ring[number % of.ring_tasks];
+      if (goes_on[0]) {
+        red_release_gpu_add(&of.words->begun, 1u);
+        shared[0] = of.ring[number % of.ring_tasks];
+      }
     }
     __syncthreads();
     if (!goes_on[0]) return;
@@ -122,7 +130,7 @@ DEVICE void bring_tasks(const QuantumArguments& of, uint64_t first) {
     char* bytes = of.brought_bytes + (uint64_t)place * of.brought_max * BROUGHT_BYTES;
     for (uint32_t index = warp; has_room && index < count; index += warps) {
       Copy copy = task.copies[index];
-      if (index < task.from_host && copy.bytes <= BROUGHT_BYTES) {
+      if (index < task.from_host && copy.from && copy.bytes <= BROUGHT_BYTES) {
         char* to = bytes + (uint64_t)index * BROUGHT_BYTES;
         copy_bytes_by(lane, 32, to, copy.from, (uint32_t)copy.bytes);
         copy.from = to;
@@ -153,10 +161,15 @@ DEVICE bool announce(const QuantumArguments& of, uint64_t number, uint32_t at, b
 // Waits for a task, and tells the other blocks of it, or of the launch's end. The first task is there, and on its way.
 DEVICE void wait_for_task(const QuantumArguments& of, uint64_t number, uint32_t at, int steps) {
   const uint32_t looks_max = at == 0 ? of.of.tries_max : of.looks_max;
-  for (uint32_t look = 0; look < looks_max; look++)
+  uint32_t looks = 0;
+  for (uint32_t tries = 0; looks < looks_max && tries < of.of.tries_max; tries++) {
     if (announce(of, number, at, true, steps)) return;
+    // A task that is on its way is waited for.
+    looks += ld_acquire_gpu(&of.words->begun) <= at;
+  }
   Task* task = of.announced + (number & 1) * 2 + 1;
   task->steps = 0;
+  task->count = looks < of.looks_max || at == 0 ? NEVER_CAME : 0;
   task->number = number;
 }
 
@@ -229,7 +242,7 @@ template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, in
     const int task_steps = announced->steps, count = announced->count;
     const uint32_t time = announced->time;
     if (task_steps == 0) {
-      if (is_first) end_launch(of, number);
+      if (is_first) end_launch(of, count == NEVER_CAME ? IS_STUCK : number);
       return;
     }
     if (announced->from_host > 0) {

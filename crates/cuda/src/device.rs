@@ -114,8 +114,8 @@ impl Device for CudaDevice {
             slots_max: None,
             bytes_max: Some(self.bytes_max),
             working_bytes: BATCH_BYTES_MAX,
-            // A launch that takes task after task finds the next one brought to the GPU before it is done with this one.
-            lookahead: if self.config.quantum.is_some() { 2 } else { 1 },
+            // A launch that takes task after task finds the next one brought to the GPU before it is done with this one. Other cells have two, too.
+            lookahead: self.config.persistent.and(self.config.quantum).map_or(1, |_| 2),
             // The thread that wakes the worker polls.
             poll_for: Duration::ZERO,
         }

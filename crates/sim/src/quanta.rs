@@ -7,6 +7,8 @@
 //! when no task comes for a while. The host does one thing after the other, too: it hears of completed tasks a while later, and takes time for each task
 //! and each chain that joins.
 //!
+//! x is an id: numbers of more than a few KiB would take longer to bring.
+//!
 //! The ideal is a GPU that does nothing but steps, whose rows are all nodes of chains.
 
 use std::collections::{HashMap, VecDeque};
@@ -152,8 +154,8 @@ struct Given {
 impl Gpu {
     /// Runs a task, and returns when it is done.
     fn run(&mut self, task: &Given) -> u64 {
-        let Costs { bus_read, read, barrier, between_kernels, launch, weights, idle, .. } =
-            self.costs;
+        let Costs { bus_read, read, barrier, between_kernels, launch, weights, .. } = self.costs;
+        let Costs { notice, idle, host_launch, .. } = self.costs;
         let Launches::OfQuanta { steps_max } = self.launches else {
             self.count.launches += 1;
             let begin = (self.end + between_kernels).max(task.at + launch);
@@ -173,10 +175,20 @@ impl Gpu {
             Some(_) => brought(task.at).max(self.end + read) + 3 * read + barrier,
             None => {
                 self.count.launches += 1;
-                // The launch before sees that it is to end.
-                let begin = (self.end + 3 * read + between_kernels).max(task.at + launch);
-                self.running = None;
-                brought(begin).max(begin + weights) + 3 * read + barrier
+                let load = |begin: u64| brought(begin).max(begin + weights) + 3 * read + barrier;
+                let begin = match self.running.take() {
+                    // The host hears that the launch has ended, and launches it again.
+                    Some((of, _)) if of == task.cell_type => {
+                        (self.end + notice + host_launch).max(task.at) + launch
+                    }
+                    // The launch sees that it is to end; another one looks whether tasks are left. Words are cleared before each of the two.
+                    Some(_) => {
+                        let end = load(self.end + 3 * read + 2 * between_kernels);
+                        (end + 2 * between_kernels).max(task.at + launch)
+                    }
+                    None => task.at.max(self.end) + launch,
+                };
+                load(begin)
             }
         };
         // A description, and what it names.
@@ -238,6 +250,8 @@ pub fn play(costs: Costs, launches: Launches, load: Load, seed: u64) -> Outcome 
             let end = gpu.run(&given);
             let launches_now = match launches {
                 Launches::OfTasks => 4,
+                // Two where the launch before is to end.
+                Launches::OfQuanta { .. } if load.layers > 1 => 2 * (gpu.count.launches - launched),
                 Launches::OfQuanta { .. } => gpu.count.launches - launched,
             };
             let host = host + launches_now * costs.host_launch;

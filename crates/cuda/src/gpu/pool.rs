@@ -10,7 +10,8 @@ use super::stream::Stream;
 
 /// Memory of a GPU in pieces of a few sizes: what is freed is given out again, and no call of the driver is needed.
 ///
-/// A piece is freed when no work in flight uses it, or only work of the pool's stream, which is the one that uses what is given out next.
+/// A piece is freed when no work in flight uses it, or only work of the pool's stream, which is the one that uses what is given out next. Tasks that are in a ring are no work of the
+/// stream until a launch takes them: who frees memory that they use ends that launch before.
 pub(crate) struct Pool {
     stream: Arc<Stream>,
     /// Bytes that it takes from the driver at a time; 0: each piece is an allocation of its own, so that a tool that watches accesses

@@ -16,7 +16,7 @@ const MORE_REGISTERS: usize = 24;
 pub const IS_STUCK: u64 = u64::MAX;
 
 /// The words of 32 bits of [`QuantumArguments::words`].
-pub const WORDS: usize = 4;
+pub const WORDS: usize = 6;
 
 /// The most bytes of a copy whose source is brought to the GPU ahead of its task.
 pub const BROUGHT_BYTES: usize = 4096;

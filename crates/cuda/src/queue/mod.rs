@@ -139,7 +139,7 @@ impl CudaQueue {
     /// Whether a status or an end could be written in the place of one that was not taken.
     fn is_full(&self) -> bool {
         let Submitter { number, collected, ends_expected, .. } = self.submitter;
-        number - collected >= STATUSES as u64 || ends_expected > ENDS / 2
+        number - collected >= STATUSES as u64 - 1 || ends_expected > ENDS / 2
     }
 
     /// Begins work. Waits where the statuses or the ring of ends could overflow.
@@ -240,6 +240,9 @@ impl CudaQueue {
     /// Has the watcher ring when all work so far is done: it may end long before what is submitted next.
     fn watch(&mut self) -> Result<(), GpuError> {
         self.note_busy();
+        if let Some(Resumed { tasks, end }) = self.submitter.unwatched.take() {
+            tasks.for_each(|number| self.watcher.watch(number, Behind::Launch(end.clone())));
+        }
         let number = self.submitter.number;
         let behind = match self.submitter.launch_of_work() {
             Some(launch) => Behind::Launch(launch),
@@ -251,8 +254,8 @@ impl CudaQueue {
 
     /// Has the GPU run the tasks that a launch has left.
     fn resume(&mut self) -> Result<(), GpuError> {
-        if let Some(Resumed { tasks, ended }) = self.submitter.resume()? {
-            tasks.for_each(|number| self.watcher.watch(number, Behind::Launch(ended.clone())));
+        if let Some(Resumed { tasks, end }) = self.submitter.resume()? {
+            tasks.for_each(|number| self.watcher.watch(number, Behind::Launch(end.clone())));
         }
         Ok(())
     }
@@ -306,9 +309,9 @@ impl Drop for CudaQueue {
     /// Waits until the GPU has done all work: it uses this queue's memory.
     fn drop(&mut self) {
         self.submitter.number += 1;
-        let ended = self.submitter.end_quantum();
-        // An error is that of a GPU that is lost, which uses nothing any more.
-        let _ = ended.and_then(|()| self.submitter.worker.stream.synchronize());
+        // Errors are those of a GPU that is lost, which uses nothing any more.
+        let _ = self.submitter.end_quantum();
+        let _ = self.submitter.worker.stream.synchronize();
     }
 }
 
@@ -337,6 +340,7 @@ impl TaskQueue for CudaQueue {
             queue.begin_on_stream()?;
             let written = queue.submitter.write_states(place, &states);
             queue.submitter.signal()?;
+            queue.watch()?;
             match written {
                 Ok(()) => Ok(()),
                 Err(TaskError::Gpu(error)) => Err(error),

@@ -14,6 +14,7 @@ use super::steps::TypedCell;
 use super::submitter::Submitter;
 use super::upload::{Upload, Written};
 use crate::cells::{CudaCellBody, OfQuantum, Step};
+use crate::config::Quantum;
 use crate::gpu::{Event, GpuError};
 use crate::kernels::batch::{Batch, Operand};
 use crate::kernels::persistent::PersistentArguments;
@@ -36,9 +37,12 @@ pub(super) struct OfRoster {
 pub(super) struct Resumed {
     /// Their numbers.
     pub(super) tasks: Range<u64>,
-    /// Behind the launch.
-    pub(super) ended: Arc<Event>,
+    /// The end of the launch.
+    pub(super) end: Arc<Event>,
 }
+
+/// A launch that ends with the task that ends it.
+const UNTIL_THE_END: Quantum = Quantum { steps_max: i32::MAX as u32, looks_max: TRIES_MAX };
 
 impl Submitter {
     /// Whether a launch takes tasks, as far as the host knows.
@@ -54,7 +58,7 @@ impl Submitter {
     /// What is behind the launch that takes the work that is being submitted, if one does.
     pub(super) fn launch_of_work(&self) -> Option<Arc<Event>> {
         let ring = self.ring.as_ref().filter(|ring| ring.last == self.number)?;
-        ring.running.as_ref().map(|running| running.ended.clone())
+        ring.running.as_ref().map(|running| running.end.clone())
     }
 
     fn running(&self) -> Option<&Running> {
@@ -75,7 +79,7 @@ impl Submitter {
         }
         let arguments = self.arguments(typed, step, slots, &task);
         let is_of_roster = |Running { launch, .. }: &Running| {
-            Arc::ptr_eq(&launch.cell, typed.cell)
+            std::ptr::eq(launch.cell.as_ptr(), Arc::as_ptr(typed.cell))
                 && bytes_of(&launch.arguments) == bytes_of(&arguments)
         };
         if !self.running().is_some_and(is_of_roster) {
@@ -97,15 +101,14 @@ impl Submitter {
             number: self.number,
         };
         self.ring.as_mut().expect("there is one").push(&pushed);
-        self.is_brought(upload);
-        if self.is_in_quantum() {
-            return Ok(());
+        if !self.is_in_quantum() {
+            let resident = quantum.on_gpu(self.worker.number).blocks();
+            let grid = quantum.kernel.grid(task.rows_max, resident);
+            let launch = Launch { cell: Arc::downgrade(typed.cell), grid, arguments };
+            let running = self.launch(launch, self.number, self.state.quantum)?;
+            self.running_is(running);
         }
-        let resident = quantum.on_gpu(self.worker.number).blocks();
-        let grid = quantum.kernel.grid(task.rows_max, resident);
-        let launch = Launch { cell: typed.cell.clone(), grid, arguments };
-        let running = self.launch(launch, self.number, self.state.quantum.steps_max)?;
-        self.running_is(running);
+        self.note_brought(upload);
         Ok(())
     }
 
@@ -148,25 +151,26 @@ impl Submitter {
             done,
             statuses,
             end_count,
-            looks_max: self.state.quantum.looks_max,
             input: step.packed.input_size() as i32,
             ..of_ring
         }
     }
 
     /// Has the GPU run tasks from one on, until they have so many steps.
-    fn launch(&self, launch: Launch, first: u64, steps_max: u32) -> Result<Running, GpuError> {
-        let CudaCellBody::Stepwise(of) = &launch.cell.body else {
+    fn launch(&self, launch: Launch, first: u64, quantum: Quantum) -> Result<Running, GpuError> {
+        let Quantum { steps_max, looks_max } = quantum;
+        let cell = launch.cell.upgrade().expect("no cell is released whose tasks are to run");
+        let CudaCellBody::Stepwise(of) = &cell.body else {
             unreachable!("a cell over whole sequences has no chains")
         };
         let (_, quantum) = of.quantum().expect("a launch is of a cell with such a kernel");
         let stream = &self.worker.stream;
         stream.clear(launch.arguments.words, 4 * WORDS)?;
         let steps_max = steps_max as i32;
-        let arguments = QuantumArguments { first, steps_max, ..launch.arguments };
+        let arguments = QuantumArguments { first, steps_max, looks_max, ..launch.arguments };
         let shape = [launch.grid, quantum.kernel.persistent().block()];
         stream.launch_resident(quantum.on_gpu(self.worker.number), shape, &arguments)?;
-        Ok(Running { launch, first, ended: Arc::new(stream.record()?) })
+        Ok(Running { launch, first, end: Arc::new(stream.record()?) })
     }
 
     /// Launches the kernel again where a launch has ended and left tasks.
@@ -178,10 +182,10 @@ impl Submitter {
         let Some(Running { launch, .. }) = ended.filter(|_| !tasks.is_empty()) else {
             return Ok(None);
         };
-        let running = self.launch(launch, next, self.state.quantum.steps_max)?;
-        let ended = running.ended.clone();
+        let running = self.launch(launch, next, self.state.quantum)?;
+        let end = running.end.clone();
         self.running_is(running);
-        Ok(Some(Resumed { tasks, ended }))
+        Ok(Some(Resumed { tasks, end }))
     }
 
     /// Ends the launch that takes tasks, if one does: the stream is to do other work, behind all of them.
@@ -193,11 +197,22 @@ impl Submitter {
             return Ok(());
         }
         ring.push(&Task { number: self.number, ..Task::zeroed() });
-        if self.completions.done() < last {
-            // It may have ended before it came to all of them.
-            self.launch(launch, first, i32::MAX as u32)?;
+        let done = self.completions.done();
+        if done >= last {
+            return Ok(());
         }
-        Ok(())
+        // It may have ended before it came to all of them.
+        match self.launch(launch, first, UNTIL_THE_END) {
+            Ok(Running { end, .. }) => {
+                self.unwatched = Some(Resumed { tasks: done + 1..last + 1, end });
+                Ok(())
+            }
+            Err(error) => {
+                // Nothing else runs these tasks.
+                self.worker.lose(&error.to_string());
+                Err(error)
+            }
+        }
     }
 
     fn running_is(&mut self, running: Running) {

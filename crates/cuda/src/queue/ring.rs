@@ -1,6 +1,6 @@
 //! The ring of tasks in memory of the host, from which a launch takes one after the other, and the launch that takes them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytemuck::{Zeroable, bytes_of};
 
@@ -11,7 +11,7 @@ use crate::kernels::quantum::{BROUGHT_BYTES, QuantumArguments, Task, WORDS};
 use crate::kernels::rows::Copy;
 use crate::worker::Worker;
 
-/// Places of the ring. A task has a status in the place of the same number: it is taken before the next task comes there.
+/// Places of the ring, as many as there are of statuses: the host has taken the status of a task before another work has its number's place.
 const TASKS: usize = STATUSES;
 
 /// The offset of the tasks: the number of the first task that a launch has left lies before them.
@@ -52,9 +52,9 @@ pub(super) struct Ring {
 
 /// A launch that takes tasks of a roster.
 pub(super) struct Launch {
-    pub(super) cell: Arc<CudaCell>,
+    pub(super) cell: Weak<CudaCell>,
     pub(super) grid: [u32; 3],
-    /// Without the number of its first task, and without the steps of a quantum.
+    /// Without the number of its first task, and without the steps and looks of a quantum.
     pub(super) arguments: QuantumArguments,
 }
 
@@ -63,8 +63,7 @@ pub(super) struct Running {
     pub(super) launch: Launch,
     /// The number of its first task.
     pub(super) first: u64,
-    /// Behind it.
-    pub(super) ended: Arc<Event>,
+    pub(super) end: Arc<Event>,
 }
 
 impl Ring {

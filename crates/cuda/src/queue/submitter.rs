@@ -8,6 +8,7 @@ use batchmaker_executor::ExecutorThreads;
 
 use super::completions::Completions;
 use super::programs::ProgramFailure;
+use super::quanta::Resumed;
 use super::ring::Ring;
 use super::upload::{Upload, Written};
 use crate::gpu::{Allocation, GpuError};
@@ -66,6 +67,8 @@ pub(super) struct Submitter {
     pub(super) ends_expected: usize,
     /// Tasks for launches that run one after the other, once there are such.
     pub(super) ring: Option<Ring>,
+    /// Tasks whose launch the watcher does not know.
+    pub(super) unwatched: Option<Resumed>,
     /// The blocks that have come to a barrier, or will, of all launches for a task so far; wraps around.
     pub(super) arrivals: u32,
     /// The number of the last work.
@@ -107,6 +110,7 @@ impl Submitter {
             failure: ProgramFailure::default(),
             ends_expected: 0,
             ring: None,
+            unwatched: None,
             arrivals: 0,
             number: 0,
             collected: 0,
@@ -195,7 +199,7 @@ impl Submitter {
                 self.worker.stream.launch(COPY_ROWS, [count as u32, 1, 1], BLOCK, &arguments)?;
             }
         }
-        self.is_brought(upload);
+        self.note_brought(upload);
         Ok(kept)
     }
 
@@ -222,7 +226,7 @@ impl Submitter {
     }
 
     /// Notes that an upload was submitted: what an error leaves undone before is done again.
-    pub(super) fn is_brought(&mut self, upload: Upload) {
+    pub(super) fn note_brought(&mut self, upload: Upload) {
         self.arriving.clear();
         self.arriving_bytes = 0;
         self.starting.clear();

@@ -10,7 +10,7 @@ use batchmaker_device::{Bell, DeviceError};
 use crate::gpu::{Event, GpuError, Pinned};
 use crate::worker::Worker;
 
-/// The time between two looks whether a launch has run a task, after the first ones.
+/// The time between two looks whether a launch has run a task, once it was polled for a while.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
 /// What is behind work in the stream.
@@ -75,8 +75,13 @@ impl Watched {
 
     /// Polls until a launch has run the task of that number, or has ended.
     fn poll_launch(&self, number: u64, event: &Event) -> Result<(), GpuError> {
-        while !self.poll(number) && !event.is_reached()? {
-            std::thread::sleep(LOOK_AGAIN);
+        let start = Instant::now();
+        while self.counter.load() < number && !event.is_reached()? {
+            if start.elapsed() < self.poll_for {
+                std::hint::spin_loop();
+            } else {
+                std::thread::sleep(LOOK_AGAIN);
+            }
         }
         Ok(())
     }

@@ -536,7 +536,7 @@ bugs! {
     a_task_that_is_not_published: "red_release_gpu_add(&of.words->brought, 1u)" => "atomicAdd(&of.words->brought, 1u)", Found::ByAnything;
     a_task_that_is_looked_at_too_early: "ld_acquire_gpu(&of.words->brought) <= at" => "ld_relaxed_gpu(&of.words->brought) <= at", Found::ByAnything;
     more_copies_than_there_is_room_for: "count <= of.brought_max;" => "true;", Found::ByAnything;
-    sources_of_copies_within: "index < task.from_host && copy.bytes" => "copy.bytes", Found::ByAnything;
+    sources_of_copies_within: "index < task.from_host && copy.from" => "copy.from", Found::ByAnything;
     bytes_of_one_lane: "copy_bytes_by(lane, 32," => "copy_bytes_by(0, 32,", Found::ByAnything;
     one_place_for_all_tasks: "(number & 1) * 2 + is_late" => "is_late", Found::ByAnything;
     a_task_of_the_barrier_before: "      announced++;\n" => "", Found::ByAnything;
@@ -550,7 +550,7 @@ bugs! {
     a_row_too_few: "batch.count = count;" => "batch.count = count - 1;", Found::ByValues;
     time_stands_still: "batch.time = time + step;" => "batch.time = time;", Found::ByAnything;
     a_quantum_without_end: "steps > 0 && steps + task->steps > of.steps_max" => "false", Found::ByValues;
-    an_end_that_nobody_learns_of: "      if (is_first) end_launch(of, number);\n" => "", Found::ByValues;
+    an_end_that_nobody_learns_of: "      if (is_first) end_launch(of, count == NEVER_CAME ? IS_STUCK : number);\n" => "", Found::ByValues;
     done_for_the_gpu_alone: "st_release_sys(counter, number)" => "st_release_gpu(counter, number)", Found::By(Fault::HostScope);
     a_failure_of_the_task_before: "lookup.failed = of.failed + (number & 1)" => "lookup.failed = of.failed", Found::ByAnything;
     failures_of_all_tasks: "  *failed = 0;\n" => "", Found::ByValues;

@@ -309,9 +309,9 @@ fn is_found(name: &str, replaced: [&str; 2], found: Found) {
 
 bugs! {
     super::is_found;
-    words_for_bytes: "at < bytes / 4; at" => "at < bytes; at", Found::By(Fault::OutOfBounds);
-    steps_of_half_a_block: "at < bytes / 4; at += threads" => "at < bytes / 4; at += threads / 2", Found::By(Fault::DataRace);
-    one_word_a_thread: "at < bytes / 4; at += threads" => "at < bytes / 4; at += bytes", Found::ByValues;
+    words_for_bytes: "more * threads < bytes / 4) ((uint32_t*)to)" => "more * threads < bytes) ((uint32_t*)to)", Found::By(Fault::OutOfBounds);
+    steps_of_half_a_block: "((uint32_t*)to)[at + more * threads] = words[more];" => "((uint32_t*)to)[at + more * threads / 2] = words[more];", Found::By(Fault::DataRace);
+    one_word_a_thread: "more < LOADS; more++)\n        if (at" => "more < 1; more++)\n        if (at", Found::ByValues;
     words_past_the_bytes: "uint64_t)from | bytes) & 3) == 0" => "uint64_t)from) & 3) == 0", Found::ByValues;
     copies_of_nothing: "at] = from ? from[at] : (char)0;" => "at] = from[at];", Found::By(Fault::OutOfBounds);
     copies_of_others: "of.copies[blockIdx.x];" => "of.copies[blockIdx.x ^ 1];", Found::ByAnything;
@@ -333,6 +333,6 @@ bugs! {
     last_row_of_the_last_node: " && node + 1 != own->length && !has_stop" => " && node + 1 != own->length", Found::ByValues;
     all_nodes_are_last: "if (is_of_last(sink) && node + 1 != own->length && !has_stop) continue;" => "", Found::ByValues;
     outputs_of_sinks: "of.outputs[sink.sink / 2]" => "of.outputs[sink.sink]", Found::By(Fault::OutOfBounds);
-    failure_stays: "  *of.failed = 0;\n" => "", Found::ByValues;
-    scope_of_gpu_for_host: "st_release_sys(of.counter" => "st_release_gpu(of.counter", Found::By(Fault::HostScope);
+    failure_stays: "  *failed = 0;\n" => "", Found::ByValues;
+    scope_of_gpu_for_host: "st_release_sys(counter" => "st_release_gpu(counter", Found::By(Fault::HostScope);
 }
