@@ -3,13 +3,12 @@
 //! A task has the number of its work. What else the stream is to do ends the launch before: a task of no steps with the number of that work. A launch
 //! may have ended before it came to all tasks, with its quantum or because it saw none for a while; then another begins where it ended.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytemuck::{Zeroable, bytes_of};
 
 use super::persistent::TRIES_MAX;
-use super::ring::{Launch, Ring, Running};
+use super::ring::{Launch, Resumed, Ring, Running};
 use super::steps::TypedCell;
 use super::submitter::Submitter;
 use super::upload::{Upload, Written};
@@ -31,14 +30,6 @@ pub(super) struct OfRoster {
     pub(super) rows_now: usize,
     pub(super) time: u32,
     pub(super) steps: u32,
-}
-
-/// A launch that runs the tasks that another has left.
-pub(super) struct Resumed {
-    /// Their numbers.
-    pub(super) tasks: Range<u64>,
-    /// The end of the launch.
-    pub(super) end: Arc<Event>,
 }
 
 /// A launch that ends with the task that ends it.

@@ -1,5 +1,6 @@
 //! The ring of tasks in memory of the host, from which a launch takes one after the other, and the launch that takes them.
 
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use bytemuck::{Zeroable, bytes_of};
@@ -63,6 +64,14 @@ pub(super) struct Running {
     pub(super) launch: Launch,
     /// The number of its first task.
     pub(super) first: u64,
+    pub(super) end: Arc<Event>,
+}
+
+/// A launch that runs the tasks that another has left.
+pub(super) struct Resumed {
+    /// Their numbers.
+    pub(super) tasks: Range<u64>,
+    /// The end of the launch.
     pub(super) end: Arc<Event>,
 }
 

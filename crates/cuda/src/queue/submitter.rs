@@ -8,8 +8,7 @@ use batchmaker_executor::ExecutorThreads;
 
 use super::completions::Completions;
 use super::programs::ProgramFailure;
-use super::quanta::Resumed;
-use super::ring::Ring;
+use super::ring::{Resumed, Ring};
 use super::upload::{Upload, Written};
 use crate::gpu::{Allocation, GpuError};
 use crate::kernels::rows::{BLOCK, COPY_ROWS, Copy, CopyArguments};
