@@ -160,6 +160,13 @@ fn no_axis_of_batch() {
 }
 
 #[test]
+fn both_directions() {
+    let (model, _) = check("bidirectional");
+    // A cell for each direction, and one that puts their rows side by side.
+    assert_eq!(model.cells.len(), 3);
+}
+
+#[test]
 fn the_operator_alone() {
     check("raw");
 }

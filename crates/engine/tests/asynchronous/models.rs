@@ -14,11 +14,12 @@ use batchmaker_model::{
 };
 
 /// Models that are files, and one of trees.
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "crates/model/tests/vectors/lstm2_batch_first.onnx",
     "crates/model/tests/vectors/tagger.onnx",
     "crates/model/tests/vectors/classifier.onnx",
     "models/g2p",
+    "crates/model/tests/vectors/bidirectional.onnx",
 ];
 
 /// The form of reply that a request asks for.
@@ -32,12 +33,14 @@ pub(crate) enum Kind {
     Classified,
     /// An encoder and a decoder, whose end its own output decides: a composite cell.
     Decoded,
+    /// Both directions of a layer over vectors.
+    Bidirectional,
     /// A TreeLSTM.
     Tree,
 }
 
-pub(crate) const KINDS: [Kind; 5] =
-    [Kind::Stacked, Kind::Tagged, Kind::Classified, Kind::Decoded, Kind::Tree];
+pub(crate) const KINDS: [Kind; 6] =
+    [Kind::Stacked, Kind::Tagged, Kind::Classified, Kind::Decoded, Kind::Bidirectional, Kind::Tree];
 
 impl Kind {
     pub(crate) fn model(self) -> &'static str {
@@ -46,6 +49,7 @@ impl Kind {
             Self::Tagged => "tagger",
             Self::Classified => "classifier",
             Self::Decoded => "g2p",
+            Self::Bidirectional => "bidirectional",
             Self::Tree => "trees",
         }
     }
@@ -59,7 +63,7 @@ impl Kind {
             Tensor::new(shape, TensorData::I64(ids.collect()))
         };
         let (name, tensor) = match self {
-            Self::Stacked | Self::Classified => {
+            Self::Stacked | Self::Classified | Self::Bidirectional => {
                 let x = (0..5 * length).map(|at| number(at) as f32 / 504.5 - 1.0);
                 let shape = match self {
                     Self::Stacked => vec![1, length, 5],

@@ -253,6 +253,27 @@ def raw_files():
              requests=[{"x": floats(t, b, 3)} for b, t in SIZES if t > 1])
 
 
+def bidirectional():
+    """Both directions of a layer side by side, as PyTorch exports them. Its numbers are its own: it can be made alone."""
+    own = np.random.default_rng(8)
+    draw = lambda *shape: own.normal(size=shape).astype(np.float32)
+    weights = {"W": draw(2, 16, 5), "R": draw(2, 16, 4), "B": draw(2, 32), "side": np.array([0, 0, -1], np.int64)}
+    nodes = [
+        helper.make_node("LSTM", ["x", "W", "R", "B"], ["Y"], "lstm", hidden_size=4, direction="bidirectional"),
+        helper.make_node("Transpose", ["Y"], ["tbdh"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["tbdh", "side"], ["y"]),
+    ]
+    info = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    graph = helper.make_graph(
+        nodes, "g", [info("x", ["T", "B", 5])], [info("y", ["T", "B", 8])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, HERE / "bidirectional.onnx")
+    record("bidirectional", [{"x": draw(t, b, 5)} for b, t in SIZES])
+
+
 if __name__ == "__main__":
     torch_files()
     raw_files()
+    bidirectional()
