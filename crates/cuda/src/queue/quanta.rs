@@ -1,7 +1,7 @@
 //! Launches that run task after task of a roster: while one runs, a task is a record in the ring, and nothing is submitted to the stream.
 //!
-//! A task has the number of its work. What else the stream is to do ends the launch before: a task of no steps with the number of that work. A launch
-//! may have ended before it came to all tasks, with its quantum or because it saw none for a while; then another begins where it ended.
+//! A task has the number of its work. Other work of the stream ends the launch first, by a task without steps that has the number of that work. A launch
+//! may have ended before it came to all tasks, with its quantum or because it saw none for a while; then another launch begins where it ended.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(super) struct OfRoster {
     pub(super) steps: u32,
 }
 
-/// A launch that ends with the task that ends it.
+/// The bounds of a launch that runs the tasks which another has left, until it comes to the task without steps.
 const UNTIL_THE_END: Quantum = Quantum { steps_max: i32::MAX as u32, looks_max: TRIES_MAX };
 
 impl Submitter {
@@ -46,7 +46,7 @@ impl Submitter {
         self.ring.as_ref().is_some_and(|ring| ring.next() == IS_STUCK)
     }
 
-    /// What is behind the launch that takes the work that is being submitted, if one does.
+    /// The end of the launch that takes the work which is being submitted, if a launch takes it.
     pub(super) fn launch_of_work(&self) -> Option<Arc<Event>> {
         let ring = self.ring.as_ref().filter(|ring| ring.last == self.number)?;
         ring.running.as_ref().map(|running| running.end.clone())
