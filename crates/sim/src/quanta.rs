@@ -27,7 +27,7 @@ use crate::rng::Rng;
 /// Lengths of sentences: any of these is as likely. The mean is 24, as that of the paper's.
 const LENGTHS: std::ops::RangeInclusive<u64> = 4..=44;
 
-/// The parts of a run that are left out of its figures: one of so many at its begin and at its end.
+/// The first and the last requests are left out of the figures: each one part in `EDGES` of all.
 const EDGES: usize = 10;
 
 /// What things take, in nanoseconds.
@@ -82,7 +82,7 @@ impl Costs {
 pub enum Launches {
     /// Each by launches of its own: copies, products of x, the steps, the signal.
     OfTasks,
-    /// By a launch that takes task after task, of at most so many steps.
+    /// By a launch that takes task after task, until it has run `steps_max` steps.
     OfQuanta {
         /// The most steps of a launch.
         steps_max: u32,
@@ -104,7 +104,7 @@ pub struct Load {
     pub lookahead: u32,
 }
 
-/// What came of it.
+/// The figures of a played load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// The time of the ideal as a part of the time that it took.

@@ -16,7 +16,7 @@ use crate::worker::Worker;
 /// Rows for which a mapping is chosen: as many of these as the registers allow. More rows are more tiles of a block.
 const ROWS: [usize; 5] = [16, 8, 4, 2, 1];
 
-/// What compiles kernels for a cell.
+/// The compiler of kernels that are made for one cell.
 #[derive(Clone, Copy)]
 pub(crate) struct Compiler {
     pub(crate) compile: Compile,

@@ -147,7 +147,7 @@ impl Submitter {
         }
     }
 
-    /// Has the GPU run tasks from one on, until they have so many steps.
+    /// Launches the kernel that runs the tasks from number `first` on, within the bounds of `quantum`.
     fn launch(&self, launch: Launch, first: u64, quantum: Quantum) -> Result<Running, GpuError> {
         let Quantum { steps_max, looks_max } = quantum;
         let cell = launch.cell.upgrade().expect("no cell is released whose tasks are to run");

@@ -84,7 +84,7 @@ impl Ring {
         Ok(Self { memory, on_gpu, last: 0, running: None })
     }
 
-    /// What launches are told of the ring and its memory: an argument without all else.
+    /// The argument of launches with the addresses and sizes of the ring and its memory; all other fields are zeros.
     pub(super) fn arguments(&self) -> QuantumArguments {
         let [ring, next] = [TASKS_AT, 0].map(|offset| self.memory.device_address(offset));
         let mut at = self.on_gpu.at();

@@ -13,7 +13,7 @@ use crate::worker::Worker;
 /// The time between two looks whether a launch has run a task, once it was polled for a while.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
-/// What is behind work in the stream.
+/// The event that follows work in the stream.
 pub(super) enum Behind {
     Work(Event),
     /// That of a launch that takes tasks: it has run a task long before it ends, or ends without it.
