@@ -163,6 +163,71 @@ EMULATED_SHUFFLES(__shfl_up_sync, EMULATED_SHUFFLE_UP)
 EMULATED_SHUFFLES(__shfl_down_sync, EMULATED_SHUFFLE_DOWN)
 EMULATED_SHUFFLES(__shfl_xor_sync, EMULATED_SHUFFLE_XOR)
 
+// Products of matrices that a warp multiplies together: `d += a b` for a of 16 rows and 16 columns and b of 16 rows and 8 columns, in bfloat16, and d in
+// f32 (the instruction `mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32`). The threads of a warp hold fragments of the matrices, two numbers in each
+// register of a and b.
+//
+// Which element a thread holds is taken from NVIDIA's CuTe, whose layouts give the place of a value of a thread in a matrix that is stored by columns
+// (CUTLASS, `include/cute/atom/mma_traits_sm80.hpp`, SM80_16x8x16_F32BF16BF16F32_TN): strides of the thread's number mod 4 and its number over 4, then of
+// the bits of the value's number.
+struct emulated_layout {
+  int rows, of_thread[2], of_value[3], values;
+};
+static constexpr emulated_layout EMULATED_A = {16, {32, 1}, {16, 8, 128}, 8};
+static constexpr emulated_layout EMULATED_B = {8, {16, 1}, {8, 64, 0}, 4};  // its transpose
+static constexpr emulated_layout EMULATED_D = {16, {32, 1}, {16, 8, 0}, 4};
+
+static constexpr int emulated_place(const emulated_layout& of, int lane, int value) {
+  return lane % 4 * of.of_thread[0] + lane / 4 * of.of_thread[1] + (value & 1) * of.of_value[0] + (value >> 1 & 1) * of.of_value[1] +
+         (value >> 2 & 1) * of.of_value[2];
+}
+
+// For each element of a matrix, by columns, the lane and the value: 8 times the one plus the other.
+struct emulated_holders {
+  uint8_t of[256];
+};
+static constexpr emulated_holders emulated_holders_of(const emulated_layout& layout) {
+  emulated_holders holders = {};
+  for (int lane = 0; lane < 32; lane++)
+    for (int value = 0; value < layout.values; value++) holders.of[emulated_place(layout, lane, value)] = (uint8_t)(lane * 8 + value);
+  return holders;
+}
+static constexpr emulated_holders EMULATED_HOLDERS_OF_A = emulated_holders_of(EMULATED_A), EMULATED_HOLDERS_OF_B = emulated_holders_of(EMULATED_B);
+
+// What the lanes of a warp have given: two numbers a word. Warps that are as far apart as there are places are not resident at a time.
+struct emulated_fragments {
+  uint32_t a[32][4], b[32][2];
+};
+static constexpr unsigned EMULATED_WARPS = 1024;
+
+// Sums have their terms in order of a's columns, which hardware does not promise.
+static EMULATED_NOT_SEEN void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  static thread_local emulated_fragments warps[EMULATED_WARPS];
+  const emulated_dim3 thread = calls->position(0), block = calls->position(1), threads = calls->position(2), blocks = calls->position(3);
+  const unsigned number = (thread.z * threads.y + thread.y) * threads.x + thread.x, lane = number % 32;
+  const unsigned of_block = (threads.x * threads.y * threads.z + 31) / 32;
+  emulated_fragments& own = warps[(((block.z * blocks.y + block.y) * blocks.x + block.x) * of_block + number / 32) % EMULATED_WARPS];
+  for (int at = 0; at < 4; at++) own.a[lane][at] = a[at];
+  for (int at = 0; at < 2; at++) own.b[lane][at] = b[at];
+  // All lanes meet, as at a shuffle: that orders no memory.
+  calls->warp(EMULATED_SHUFFLE, 0xffffffffu, 0, lane, 32, EMULATED_HERE);
+  for (int value = 0; value < 4; value++) {
+    const int place = emulated_place(EMULATED_D, (int)lane, value), row = place % EMULATED_D.rows, column = place / EMULATED_D.rows;
+    for (int k = 0; k < 16; k++) {
+      const int of_a = EMULATED_HOLDERS_OF_A.of[k * EMULATED_A.rows + row], of_b = EMULATED_HOLDERS_OF_B.of[k * EMULATED_B.rows + column];
+      const uint32_t words[2] = {own.a[of_a / 8][of_a % 8 / 2] << (of_a % 2 ? 0 : 16), own.b[of_b / 8][of_b % 8 / 2] << (of_b % 2 ? 0 : 16)};
+      float factors[2];
+      for (int at = 0; at < 2; at++) {
+        const uint32_t bits = words[at] & 0xffff0000u;
+        __builtin_memcpy(&factors[at], &bits, 4);
+      }
+      d[value] = std::fmaf(factors[0], factors[1], d[value]);
+    }
+  }
+  // Nobody gives the fragments of the next product before all have read these.
+  calls->warp(EMULATED_SHUFFLE, 0xffffffffu, 0, lane, 32, EMULATED_HERE);
+}
+
 // Loads and stores with a hint for caches are accesses like others; `__ldg` reads what nobody writes during the launch.
 template <class T> static inline __attribute__((always_inline)) T __ldcg(const T* at) { return *at; }
 template <class T> static inline __attribute__((always_inline)) void __stcg(T* at, T value) { *at = value; }

@@ -292,6 +292,40 @@ fn vectors(library: &KernelLibrary, size: usize, seed: u64) -> (Outcome, Vec<f32
     (outcome, device.floats(to, x.len()), expected)
 }
 
+/// The product of two matrices, by a warp.
+fn warp_product(library: &KernelLibrary, size: usize, seed: u64) -> (Outcome, Vec<f32>, Vec<f32>) {
+    // Numbers of 8 bits: bfloat16 has them all.
+    let whole = |count: usize, step: usize| (0..count).map(move |at| (at * step) % 251 % 97);
+    let (w, x): (Vec<_>, Vec<_>) = (whole(16 * 16, 37).collect(), whole(16 * 8, 53).collect());
+    let bf16 = |of: &[usize]| -> Vec<u16> {
+        of.iter().map(|&of| ((of as f32 - 48.0).to_bits() >> 16) as u16).collect()
+    };
+    let rows = [16, 9][size];
+    let mut device = Device::new();
+    device.upload(&bf16(&w), "w");
+    device.upload(&bf16(&x), "x");
+    let y = device.allocate(4 * 8 * rows, "y", Place::Device);
+    device.int(rows);
+    let outcome = device.run(library, Shape::of([1, 1], [32, 1]), seed);
+    let dot = |at: usize| {
+        let products = (0..16).map(|k| (w[at / 8 * 16 + k], x[k * 8 + at % 8]));
+        products.map(|(w, x)| (w as f32 - 48.0) * (x as f32 - 48.0)).sum()
+    };
+    (outcome, device.floats(y, 8 * rows), (0..8 * rows).map(dot).collect())
+}
+
+/// The kernel has the places of the elements from one source, the emulator has them from another: they agree, and no others would.
+#[test]
+fn a_product_of_a_warp_has_one_layout() {
+    for (define, is_right) in
+        [(None, true), (Some("BUG_REGISTERS_EXCHANGED"), false), (Some("BUG_TRANSPOSED"), false)]
+    {
+        let (outcome, got, expected) = warp_product(&library("warp_product.cu", define), 0, 0);
+        assert!(outcome.reports.is_empty(), "{define:?}");
+        assert_eq!(got == expected, is_right, "{define:?}");
+    }
+}
+
 fn runs_without_report(file: &str, define: Option<&str>, case: Case) {
     let library = library(file, define);
     for (size, seed) in (0..2).flat_map(|size| (0..SEEDS).map(move |seed| (size, seed))) {
@@ -444,6 +478,7 @@ kernels! {
     counts: "counts.cu", counts;
     structure: "structure.cu", structure;
     vectors: "vectors.cu", vectors;
+    warp_product: "warp_product.cu", warp_product;
 }
 
 bugs! {
@@ -492,4 +527,5 @@ bugs! {
     misaligned_volatile: "vectors.cu" + "BUG_MISALIGNED_VOLATILE", vectors, Misaligned;
     misaligned_shared: "vectors.cu" + "BUG_MISALIGNED_SHARED", vectors, Misaligned;
     writes_the_neighbour: "counts.cu" + "BUG_WRITES_THE_NEIGHBOUR", counts, DataRace;
+    divergent_product: "warp_product.cu" + "BUG_DIVERGENT_PRODUCT", warp_product, Deadlock;
 }

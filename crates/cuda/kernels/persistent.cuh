@@ -1,7 +1,7 @@
-// Recurrent cells whose weights of h stay in registers for many steps (GRNN, sections 5 and 6).
+// Recurrent cells whose weights of h stay in registers for many steps (GRNN, sections 5 and 6): in f32 here, in bfloat16 as fragments.cuh has them.
 //
 // A block computes WIDTH units of h, of HEIGHT rows at a time (output-based tiling): it has all gates of these units, so that it computes the states
-// itself. Its threads form groups of LANES threads. A group has an equal part of the block's gate rows, a gate of a unit each; its lanes divide the
+// itself. In f32 its threads form groups of LANES threads. A group has an equal part of the block's gate rows, a gate of a unit each; its lanes divide the
 // elements of h: lane l has l, l + LANES, and so on, and holds their weights. After each step the blocks of the grid wait for one another once: h of a
 // step lies in the other half of the slots than h before it.
 //
@@ -10,6 +10,7 @@
 // Order of sums: what the products of x came to, plus the sum of h. In that, a lane adds its elements in order; then lanes are added that are LANES / 2
 // apart, LANES / 4 apart, and so on. So the bits of a row follow from LANES alone, not from the batch nor from the other numbers.
 #pragma once
+#include "fragments.cuh"
 #include "recurrent.cuh"
 
 // `PersistentArguments` of src/kernels/persistent.rs.
@@ -18,8 +19,8 @@ struct PersistentArguments {
   Operand h, c;             // in the slots: the states before a step; c of an LSTM
   Operand next_h, next_c;   // in the slots: those after it
   const float* projected;
-  const float* r;
-  const float* r_of_state;  // of a GRU whose reset gate comes before the product: that of its last gate, [hidden][hidden]
+  const void* r;
+  const void* r_of_state;   // of a GRU whose reset gate comes before the product: that of its last gate, [hidden][hidden]
   const float* b;
   const float* peepholes;   // [hidden][3], i, o, f, or null
   float* between;           // of the same GRU: z and r h, [rows][2][hidden]; or the blocks' sums of r, [2][rows][blocks along units][hidden]
@@ -66,13 +67,23 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int
   static_assert(GATE_ROWS % GROUPS_OF_BLOCK == 0, "groups have equal parts");
   static_assert(32 % LANES == 0 && GROUPS_OF_BLOCK * LANES % 32 == 0, "groups fill warps");
 
+  typedef F32 Storage;
+  // A tile of h has a number in a word.
+  static constexpr bool HAS_EXACT_TILE = true;
+  typedef float Word;
+  static constexpr int WORDS = HIDDEN, STRIDE = HIDDEN;
+
   float weights[PART][ELEMENTS];
 
   // The unit of the block and the gate that are the `part`th of a group.
   static DEVICE_IN_STRUCT int gate_row(int part) { return threadIdx.x / LANES * PART + part; }
 
+  // A word of a row of h, or zero.
+  DEVICE_MEMBER Word word(const float* from, int at) { return from ? from[at] : 0.f; }
+
   // Loads the weights of `stored` gates side by side, from the gate `from` on.
-  DEVICE_IN_STRUCT void load(const float* r, int first_unit, int stored = GATES, int from = 0) {
+  DEVICE_IN_STRUCT void load(const void* of_all, int first_unit, int stored = GATES, int from = 0) {
+    const float* r = (const float*)of_all;
     const int lane = threadIdx.x % LANES;
 #pragma unroll
     for (int part = 0; part < PART; part++) {
@@ -135,20 +146,32 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int
   }
 };
 
+// A mapping: units and rows of a block's tile, groups and their lanes.
+template <int OF_HIDDEN, int OF_WIDTH, int OF_HEIGHT, int GROUPS_OF_BLOCK, int LANES> struct InF32 {
+  static constexpr int HIDDEN = OF_HIDDEN, WIDTH = OF_WIDTH, HEIGHT = OF_HEIGHT, THREADS_OF_BLOCK = GROUPS_OF_BLOCK * LANES;
+  template <int GATES> using Weights = Resident<GATES, HIDDEN, WIDTH, HEIGHT, GROUPS_OF_BLOCK, LANES>;
+};
+
 // Fills a tile with an operand of rows, zeros where there is none. All threads of the block call it, and may read the tile after it.
-template <int HEIGHT, int HIDDEN>
-DEVICE void fill_tile(float (&tile)[HEIGHT][HIDDEN], const float* (&of_rows)[HEIGHT], const Batch& batch, const Operand& of, int first) {
+template <class Weights, int HEIGHT>
+DEVICE void fill_tile(typename Weights::Word (&tile)[HEIGHT][Weights::STRIDE], const float* (&of_rows)[HEIGHT], const Batch& batch, const Operand& of,
+                      int first) {
   if (threadIdx.x < HEIGHT) {
     const int row = first + threadIdx.x;
     of_rows[threadIdx.x] = row < batch.count ? (const float*)locate(batch, of, row) : nullptr;
   }
   // Who read the tile before has done so, too.
   __syncthreads();
-  for (int at = threadIdx.x; at < HEIGHT * HIDDEN; at += blockDim.x) {
-    const float* from = of_rows[at / HIDDEN];
-    tile[at / HIDDEN][at % HIDDEN] = from ? from[at % HIDDEN] : 0.f;
-  }
+  for (int at = threadIdx.x; at < HEIGHT * Weights::WORDS; at += blockDim.x)
+    tile[at / Weights::WORDS][at % Weights::WORDS] = Weights::word(of_rows[at / Weights::WORDS], at % Weights::WORDS);
   __syncthreads();
+}
+
+// A unit of h of a row, the `in_tile`th of a tile that is filled with h.
+template <class Weights, class Tile>
+DEVICE float unit_of_tile(const Tile& tile, int in_tile, const Batch& batch, const Operand& h, int row, int unit) {
+  if constexpr (Weights::HAS_EXACT_TILE) return tile[in_tile][unit];
+  return unit_of(batch, h, row, unit);
 }
 
 // Writes a unit of the states of a row to the row's sinks, if it is not padding.
@@ -171,9 +194,11 @@ DEVICE Batch batch_at(const PersistentArguments& of, int step) {
 }
 
 // The states of a tile of rows and units after the step, from the sums of products of h, and from those of x: `sums_of_x(row, unit)`, [gates].
-template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GATE_ROWS, class SumsOfX>
-DEVICE void finish_tile(const PersistentArguments& of, const Batch& batch, int first, int first_unit, const float (&tile)[HEIGHT][HIDDEN],
-                        const float (&totals)[HEIGHT][GATE_ROWS], SumsOfX sums_of_x) {
+template <class Cell, class Mapping, class Weights, class SumsOfX>
+DEVICE void finish_tile(const PersistentArguments& of, const Batch& batch, int first, int first_unit,
+                        const typename Weights::Word (&tile)[Mapping::HEIGHT][Weights::STRIDE],
+                        const float (&totals)[Mapping::HEIGHT][Weights::GATE_ROWS], SumsOfX sums_of_x) {
+  constexpr int HIDDEN = Mapping::HIDDEN, WIDTH = Mapping::WIDTH, HEIGHT = Mapping::HEIGHT;
   for (int at = threadIdx.x; at < HEIGHT * WIDTH; at += blockDim.x) {
     const int row = first + at / WIDTH, unit = first_unit + at % WIDTH;
     if (row >= batch.count || unit >= HIDDEN) continue;
@@ -184,7 +209,7 @@ DEVICE void finish_tile(const PersistentArguments& of, const Batch& batch, int f
     if (Cell::LAST_OF_H >= Cell::GATES) sums[Cell::LAST_OF_H] = of.b[unit * Cell::SUMS + Cell::LAST_OF_H];
     for (int gate = 0; gate < Cell::GATES; gate++) sums[gate == Cell::GATES - 1 ? Cell::LAST_OF_H : gate] += of_h[gate];
     float c = Cell::HAS_C ? unit_of(batch, of.c, row, unit) : 0.f;
-    const float h = Cell::next(sums, tile[at / WIDTH][unit], c, of.peepholes, unit);
+    const float h = Cell::next(sums, unit_of_tile<Weights>(tile, at / WIDTH, batch, of.h, row, unit), c, of.peepholes, unit);
     ((float*)locate(batch, of.next_h, row))[unit] = h;
     if (Cell::HAS_C) ((float*)locate(batch, of.next_c, row))[unit] = c;
     write_to_sinks(of, batch, row, unit, h, c);
@@ -192,9 +217,10 @@ DEVICE void finish_tile(const PersistentArguments& of, const Batch& batch, int f
 }
 
 // The steps of an LSTM, of a GRU whose reset gate comes after the product, or of an RNN: one barrier a step.
-template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int LANES> DEVICE void run_steps(const PersistentArguments& of) {
-  typedef Resident<Cell::GATES, HIDDEN, WIDTH, HEIGHT, GROUPS_OF_BLOCK, LANES> Weights;
-  SHARED(float, tile, [HEIGHT][HIDDEN]);
+template <class Cell, class Mapping> DEVICE void run_steps(const PersistentArguments& of) {
+  typedef typename Mapping::template Weights<Cell::GATES> Weights;
+  constexpr int HIDDEN = Mapping::HIDDEN, WIDTH = Mapping::WIDTH, HEIGHT = Mapping::HEIGHT;
+  SHARED(typename Weights::Word, tile, [HEIGHT][Weights::STRIDE]);
   SHARED(float, totals, [HEIGHT][Weights::GATE_ROWS]);
   SHARED(const float*, of_rows, [HEIGHT]);
   const int first_unit = blockIdx.x * WIDTH;
@@ -203,22 +229,64 @@ template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, in
   for (int step = 0; step < of.steps; step++) {
     const Batch batch = batch_at(of, step);
     for (int first = blockIdx.y * HEIGHT; first < batch.count; first += gridDim.y * HEIGHT) {
-      fill_tile(tile, of_rows, batch, of.h, first);
+      fill_tile<Weights>(tile, of_rows, batch, of.h, first);
       weights.multiply(tile, totals);
       __syncthreads();
       const float* projected = of.projected + (long long)step * batch.count * HIDDEN * Cell::GATES;
       const auto sums_of_x = [&](int row, int unit) { return projected + ((long long)row * HIDDEN + unit) * Cell::GATES; };
-      finish_tile<Cell, HIDDEN, WIDTH>(of, batch, first, first_unit, tile, totals, sums_of_x);
+      finish_tile<Cell, Mapping, Weights>(of, batch, first, first_unit, tile, totals, sums_of_x);
     }
     if (step + 1 < of.steps && !wait_for_grid(of, step + 1)) return;
   }
 }
 
+// What blocks leave to one another between the barriers of a GRU whose reset gate comes before the product: z, and r h, [hidden] each.
+struct OfReset {
+  Operand z, r_h;
+};
+
+template <class Mapping> DEVICE OfReset reset_of(const PersistentArguments& of) {
+  constexpr uint32_t ROW_BYTES = 2 * Mapping::HIDDEN * sizeof(float);
+  return {{(char*)of.between, DENSE, ROW_BYTES}, {(char*)(of.between + Mapping::HIDDEN), DENSE, ROW_BYTES}};
+}
+
+// z and r h of a tile of rows and units, from the sums of products of h, and from those of x: `sums_of_x(row, unit)`, [2].
+template <class Mapping, class OfGates, class SumsOfX>
+DEVICE void finish_gates(const PersistentArguments& of, const OfReset& reset, const Batch& batch, int first, int first_unit,
+                         const typename OfGates::Word (&tile)[Mapping::HEIGHT][OfGates::STRIDE],
+                         const float (&totals)[Mapping::HEIGHT][OfGates::GATE_ROWS], SumsOfX sums_of_x) {
+  constexpr int WIDTH = Mapping::WIDTH;
+  for (int at = threadIdx.x; at < Mapping::HEIGHT * WIDTH; at += blockDim.x) {
+    const int row = first + at / WIDTH, unit = first_unit + at % WIDTH;
+    if (row >= batch.count || unit >= Mapping::HIDDEN) continue;
+    const float* of_x = sums_of_x(row, unit);
+    const float* of_h = totals[at / WIDTH] + at % WIDTH * 2;
+    ((float*)locate(batch, reset.z, row))[unit] = sigmoid(of_x[0] + of_h[0]);
+    ((float*)locate(batch, reset.r_h, row))[unit] = sigmoid(of_x[1] + of_h[1]) * unit_of_tile<OfGates>(tile, at / WIDTH, batch, of.h, row, unit);
+  }
+}
+
+// The states of a tile of rows and units after the step, from the sums of products of r h, and from those of x: `sum_of_x(row, unit)`.
+template <class Mapping, class SumOfX>
+DEVICE void finish_state(const PersistentArguments& of, const OfReset& reset, const Batch& batch, int first, int first_unit,
+                         const float (&totals)[Mapping::HEIGHT][Mapping::WIDTH], SumOfX sum_of_x) {
+  constexpr int WIDTH = Mapping::WIDTH;
+  for (int at = threadIdx.x; at < Mapping::HEIGHT * WIDTH; at += blockDim.x) {
+    const int row = first + at / WIDTH, unit = first_unit + at % WIDTH;
+    if (row >= batch.count || unit >= Mapping::HIDDEN) continue;
+    const float n = tanhf(sum_of_x(row, unit) + totals[at / WIDTH][at % WIDTH]);
+    const float h = fmaf(unit_of(batch, reset.z, row, unit), unit_of(batch, of.h, row, unit) - n, n);
+    ((float*)locate(batch, of.next_h, row))[unit] = h;
+    write_to_sinks(of, batch, row, unit, h, 0.f);
+  }
+}
+
 // The steps of a GRU whose reset gate comes before the product: two barriers a step, the first between z and r, and the state.
-template <int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int LANES> DEVICE void run_gru_reset_before(const PersistentArguments& of) {
-  typedef Resident<2, HIDDEN, WIDTH, HEIGHT, GROUPS_OF_BLOCK, LANES> OfGates;
-  typedef Resident<1, HIDDEN, WIDTH, HEIGHT, GROUPS_OF_BLOCK, LANES> OfState;
-  SHARED(float, tile, [HEIGHT][HIDDEN]);
+template <class Mapping> DEVICE void run_gru_reset_before(const PersistentArguments& of) {
+  typedef typename Mapping::template Weights<2> OfGates;
+  typedef typename Mapping::template Weights<1> OfState;
+  constexpr int HIDDEN = Mapping::HIDDEN, WIDTH = Mapping::WIDTH, HEIGHT = Mapping::HEIGHT;
+  SHARED(typename OfGates::Word, tile, [HEIGHT][OfGates::STRIDE]);
   SHARED(float, totals, [HEIGHT][OfGates::GATE_ROWS]);
   SHARED(float, totals_of_state, [HEIGHT][OfState::GATE_ROWS]);
   SHARED(const float*, of_rows, [HEIGHT]);
@@ -227,37 +295,24 @@ template <int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int LANES> DEV
   OfState state;
   gates.load(of.r, first_unit);
   state.load(of.r_of_state, first_unit);
-  const uint32_t row_bytes = 2 * HIDDEN * sizeof(float);
-  const Operand z = {(char*)of.between, DENSE, row_bytes}, reset = {(char*)(of.between + HIDDEN), DENSE, row_bytes};
+  const OfReset reset = reset_of<Mapping>(of);
   for (int step = 0; step < of.steps; step++) {
     const Batch batch = batch_at(of, step);
+    const auto place = [&](int row, int unit) { return ((long long)step * batch.count + row) * HIDDEN + unit; };
     for (int first = blockIdx.y * HEIGHT; first < batch.count; first += gridDim.y * HEIGHT) {
-      fill_tile(tile, of_rows, batch, of.h, first);
+      fill_tile<OfGates>(tile, of_rows, batch, of.h, first);
       gates.multiply(tile, totals);
       __syncthreads();
-      for (int at = threadIdx.x; at < HEIGHT * WIDTH; at += blockDim.x) {
-        const int row = first + at / WIDTH, unit = first_unit + at % WIDTH;
-        if (row >= batch.count || unit >= HIDDEN) continue;
-        const float* projected = of.projected + (((long long)step * batch.count + row) * HIDDEN + unit) * 2;
-        const float* of_h = totals[at / WIDTH] + at % WIDTH * 2;
-        ((float*)locate(batch, z, row))[unit] = sigmoid(projected[0] + of_h[0]);
-        ((float*)locate(batch, reset, row))[unit] = sigmoid(projected[1] + of_h[1]) * tile[at / WIDTH][unit];
-      }
+      const auto of_x = [&](int row, int unit) { return of.projected + place(row, unit) * 2; };
+      finish_gates<Mapping, OfGates>(of, reset, batch, first, first_unit, tile, totals, of_x);
     }
     if (!wait_for_grid(of, 2 * step + 1)) return;
     for (int first = blockIdx.y * HEIGHT; first < batch.count; first += gridDim.y * HEIGHT) {
-      fill_tile(tile, of_rows, batch, reset, first);
+      fill_tile<OfState>(tile, of_rows, batch, reset.r_h, first);
       state.multiply(tile, totals_of_state);
       __syncthreads();
-      for (int at = threadIdx.x; at < HEIGHT * WIDTH; at += blockDim.x) {
-        const int row = first + at / WIDTH, unit = first_unit + at % WIDTH;
-        if (row >= batch.count || unit >= HIDDEN) continue;
-        const float projected = of.projected_of_state[((long long)step * batch.count + row) * HIDDEN + unit];
-        const float n = tanhf(projected + totals_of_state[at / WIDTH][at % WIDTH]);
-        const float h = fmaf(unit_of(batch, z, row, unit), unit_of(batch, of.h, row, unit) - n, n);
-        ((float*)locate(batch, of.next_h, row))[unit] = h;
-        write_to_sinks(of, batch, row, unit, h, 0.f);
-      }
+      const auto of_x = [&](int row, int unit) { return of.projected_of_state[place(row, unit)]; };
+      finish_state<Mapping>(of, reset, batch, first, first_unit, totals_of_state, of_x);
     }
     if (step + 1 < of.steps && !wait_for_grid(of, 2 * step + 2)) return;
   }
@@ -265,9 +320,10 @@ template <int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int LANES> DEV
 
 // The same GRU with one barrier a step (GRNN, section 5.1). A block multiplies its own units of h with the weights of r of all units, as soon as it has
 // them; after the barrier each block adds these sums of all blocks, and has r whole. The order of the sums of r follows from WIDTH.
-template <int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int LANES> DEVICE void run_gru_reset_before_once(const PersistentArguments& of) {
-  typedef Resident<1, HIDDEN, WIDTH, HEIGHT, GROUPS_OF_BLOCK, LANES> OfUnits;
-  constexpr int THREADS_OF_BLOCK = GROUPS_OF_BLOCK * LANES, OUTPUTS = (HIDDEN + THREADS_OF_BLOCK - 1) / THREADS_OF_BLOCK;
+template <class Mapping> DEVICE void run_gru_reset_before_once(const PersistentArguments& of) {
+  typedef typename Mapping::template Weights<1> OfUnits;
+  constexpr int HIDDEN = Mapping::HIDDEN, WIDTH = Mapping::WIDTH, HEIGHT = Mapping::HEIGHT, THREADS_OF_BLOCK = Mapping::THREADS_OF_BLOCK;
+  constexpr int OUTPUTS = (HIDDEN + THREADS_OF_BLOCK - 1) / THREADS_OF_BLOCK;
   SHARED(float, tile, [HEIGHT][HIDDEN]);
   SHARED(float, reset, [HEIGHT][HIDDEN]);
   SHARED(float, own, [HEIGHT][WIDTH]);
@@ -287,7 +343,7 @@ template <int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int LANES> DEV
     for (int k = 0; k < WIDTH; k++) {
       const int output = at * THREADS_OF_BLOCK + threadIdx.x;
       const bool is_there = output < HIDDEN && first_unit + k < HIDDEN;
-      weights[at][k] = is_there ? of.r[((long long)(first_unit + k) * HIDDEN + output) * 2 + 1] : 0.f;
+      weights[at][k] = is_there ? ((const float*)of.r)[((long long)(first_unit + k) * HIDDEN + output) * 2 + 1] : 0.f;
     }
   // Before step 0, and after each step but the last: the block's sums of r for the next step, and the barrier.
   for (int step = -1; step < of.steps; step++) {
@@ -295,7 +351,7 @@ template <int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int LANES> DEV
     const float* sums_of_r = of.between + (step & 1) * part;
     float* next_sums_of_r = of.between + ((step + 1) & 1) * part;
     for (int first = blockIdx.y * HEIGHT; first < batch.count; first += gridDim.y * HEIGHT) {
-      fill_tile(tile, of_rows, batch, of.h, first);
+      fill_tile<OfUnits>(tile, of_rows, batch, of.h, first);
       if (step >= 0) {
         for (int at = threadIdx.x; at < HEIGHT * HIDDEN; at += blockDim.x) {
           const int row = first + at / HIDDEN, unit = at % HIDDEN;

@@ -1,4 +1,4 @@
-// Recurrent cells with one barrier a step whose weights of h stay in registers while the batch changes: one launch runs task after task of a roster, as the
+// Recurrent cells whose weights of h stay in registers while the batch changes: one launch runs task after task of a roster, as the
 // host brings them.
 //
 // The host writes tasks to a ring in its memory. The last block of the grid is a courier: while the others run steps, it brings the next task to the GPU's
@@ -9,7 +9,7 @@
 //
 //   w   [input][hidden][gates]; others as in persistent.cuh
 //
-// Order of sums: as in persistent.cuh after project_inputs.cu. So the bits are those of a launch for each task.
+// Order of sums: as in persistent.cuh and fragments.cuh after project_inputs.cu. So the bits are those of a launch for each task.
 #pragma once
 #include "copies.cuh"
 #include "persistent.cuh"
@@ -50,7 +50,9 @@ struct QuantumArguments {
   PersistentArguments of;  // without a count and a time of the batch, sums of products of x, and steps
   Operand x;               // [input]
   Lookup lookup;           // of x
-  const float* w;
+  const void* w;
+  const void* w_of_state;  // of a GRU whose reset gate comes before the product: those of its last gate, [input][hidden]
+  const float* b_of_state;
   const Task* ring;        // [ring_tasks], in memory of the host; task n is in place n mod ring_tasks
   QuantumWords* words;
   Task* brought;           // [2]: of the courier, the tasks of a launch in turn
@@ -183,50 +185,134 @@ DEVICE void make_copies(const Copy* copies, uint32_t count) {
 
 // The sums of products of x of a tile of rows and units, each of which begins with its bias. A thread has some sums, and adds to them in order of x. All
 // threads of the block call it, and may read the sums once all have left it; the tile has x then.
-template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GATE_ROWS>
-DEVICE void multiply_x(const QuantumArguments& of, const Lookup& lookup, const Batch& batch, int first, int first_unit, float (&tile)[HEIGHT][HIDDEN],
-                       const float* (&of_rows)[HEIGHT], float (&sums)[HEIGHT][GATE_ROWS]) {
+template <int GATES, int SUMS, class Mapping, class Weights>
+DEVICE void multiply_x(const QuantumArguments& of, const void* of_all, const float* b, const Lookup& lookup, const Batch& batch, int first, int first_unit,
+                       typename Weights::Word (&tile)[Mapping::HEIGHT][Weights::STRIDE], const float* (&of_rows)[Mapping::HEIGHT],
+                       float (&sums)[Mapping::HEIGHT][Weights::GATE_ROWS]) {
+  typedef typename Weights::Storage Storage;
+  constexpr int HIDDEN = Mapping::HIDDEN, HEIGHT = Mapping::HEIGHT, GATE_ROWS = Weights::GATE_ROWS;
   if (threadIdx.x < HEIGHT) {
     const int row = first + threadIdx.x;
     of_rows[threadIdx.x] = row < batch.count ? look_up(batch, of.x, lookup, row) : nullptr;
   }
   for (int at = threadIdx.x; at < HEIGHT * GATE_ROWS; at += blockDim.x) {
-    const int unit = first_unit + at % GATE_ROWS / Cell::GATES, gate = at % Cell::GATES;
-    sums[at / GATE_ROWS][at % GATE_ROWS] = unit < HIDDEN ? of.of.b[unit * Cell::SUMS + gate] : 0.f;
+    const int unit = first_unit + at % GATE_ROWS / GATES, gate = at % GATES;
+    sums[at / GATE_ROWS][at % GATE_ROWS] = unit < HIDDEN ? b[unit * SUMS + gate] : 0.f;
   }
   // A tile has room for so many elements of x at a time.
-  for (int start = 0; start < of.input; start += HIDDEN) {
+  constexpr int ROOM = Weights::STRIDE;
+  float* x = (float*)tile;
+  const auto* w = (const typename Storage::Weight*)of_all;
+  for (int start = 0; start < of.input; start += ROOM) {
     __syncthreads();
-    for (int at = threadIdx.x; at < HEIGHT * HIDDEN; at += blockDim.x) {
-      const float* from = of_rows[at / HIDDEN];
-      tile[at / HIDDEN][at % HIDDEN] = from && start + at % HIDDEN < of.input ? from[start + at % HIDDEN] : 0.f;
+    for (int at = threadIdx.x; at < HEIGHT * ROOM; at += blockDim.x) {
+      const float* from = of_rows[at / ROOM];
+      x[at] = from && start + at % ROOM < of.input ? Storage::factor(from[start + at % ROOM]) : 0.f;
     }
     __syncthreads();
-    const int elements = least(HIDDEN, of.input - start);
+    const int elements = least(ROOM, of.input - start);
     for (int at = threadIdx.x; at < HEIGHT * GATE_ROWS; at += blockDim.x) {
-      const int column = first_unit * Cell::GATES + at % GATE_ROWS;
-      if (column >= HIDDEN * Cell::GATES) continue;
+      const int column = first_unit * GATES + at % GATE_ROWS;
+      if (column >= HIDDEN * GATES) continue;
       float sum = sums[at / GATE_ROWS][at % GATE_ROWS];
-      for (int k = 0; k < elements; k++) sum = fmaf(tile[at / GATE_ROWS][k], of.w[(long long)(start + k) * HIDDEN * Cell::GATES + column], sum);
+      for (int k = 0; k < elements; k++)
+        sum = fmaf(x[at / GATE_ROWS * ROOM + k], Storage::weight(w[(long long)(start + k) * HIDDEN * GATES + column]), sum);
       sums[at / GATE_ROWS][at % GATE_ROWS] = sum;
     }
   }
 }
 
-template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int LANES> DEVICE void run_tasks(const QuantumArguments& of) {
-  typedef Resident<Cell::GATES, HIDDEN, WIDTH, HEIGHT, GROUPS_OF_BLOCK, LANES> Weights;
-  SHARED(float, tile, [HEIGHT][HIDDEN]);
-  SHARED(float, totals, [HEIGHT][Weights::GATE_ROWS]);
-  SHARED(float, sums_of_x, [HEIGHT][Weights::GATE_ROWS]);
-  SHARED(const float*, of_rows, [HEIGHT]);
-  constexpr int COLUMNS = (HIDDEN + WIDTH - 1) / WIDTH;
-  const int first_unit = blockIdx.x % COLUMNS * WIDTH;
-  const int first_tile = blockIdx.x / COLUMNS, tiles = (gridDim.x - 1) / COLUMNS;
+// The units and the tiles of rows of a block.
+struct Share {
+  int first_unit;
+  int first_tile, tiles;  // it has every `tiles`th tile from the first one on
+};
+
+// Steps of a cell with one barrier a step.
+template <class Cell, class OfCell> struct OneBarrier {
+  typedef OfCell Mapping;
+  typedef typename Mapping::template Weights<Cell::GATES> Weights;
+  Weights weights;
+
+  DEVICE_IN_STRUCT void load(const QuantumArguments& of, int first_unit) { weights.load(of.of.r, first_unit); }
+
+  // Runs a step, but for its last barrier. False if blocks wait in vain at another one.
+  DEVICE_IN_STRUCT bool run(const QuantumArguments& of, const Lookup& lookup, const Batch& batch, const Share& share, uint32_t&) const {
+    constexpr int HEIGHT = Mapping::HEIGHT;
+    SHARED(typename Weights::Word, tile, [HEIGHT][Weights::STRIDE]);
+    SHARED(float, totals, [HEIGHT][Weights::GATE_ROWS]);
+    SHARED(float, sums_of_x, [HEIGHT][Weights::GATE_ROWS]);
+    SHARED(const float*, of_rows, [HEIGHT]);
+    for (int first = share.first_tile * HEIGHT; first < batch.count; first += share.tiles * HEIGHT) {
+      // Who read the sums and rows of the tile before has done so.
+      __syncthreads();
+      multiply_x<Cell::GATES, Cell::SUMS, Mapping, Weights>(of, of.w, of.of.b, lookup, batch, first, share.first_unit, tile, of_rows, sums_of_x);
+      fill_tile<Weights>(tile, of_rows, batch, of.of.h, first);
+      weights.multiply(tile, totals);
+      __syncthreads();
+      const auto of_x = [&](int row, int unit) { return sums_of_x[row - first] + (unit - share.first_unit) * Cell::GATES; };
+      finish_tile<Cell, Mapping, Weights>(of.of, batch, first, share.first_unit, tile, totals, of_x);
+    }
+    return true;
+  }
+};
+
+// Steps of a GRU whose reset gate comes before the product: a barrier between z and r, and the state.
+template <class OfCell> struct TwoBarriers {
+  typedef OfCell Mapping;
+  typedef typename Mapping::template Weights<2> OfGates;
+  typedef typename Mapping::template Weights<1> OfState;
+  OfGates gates;
+  OfState state;
+
+  DEVICE_IN_STRUCT void load(const QuantumArguments& of, int first_unit) {
+    gates.load(of.of.r, first_unit);
+    state.load(of.of.r_of_state, first_unit);
+  }
+
+  DEVICE_IN_STRUCT bool run(const QuantumArguments& of, const Lookup& lookup, const Batch& batch, const Share& share, uint32_t& barriers) const {
+    constexpr int HEIGHT = Mapping::HEIGHT;
+    SHARED(typename OfGates::Word, tile, [HEIGHT][OfGates::STRIDE]);
+    SHARED(float, totals, [HEIGHT][OfGates::GATE_ROWS]);
+    SHARED(float, sums_of_x, [HEIGHT][OfGates::GATE_ROWS]);
+    SHARED(float, totals_of_state, [HEIGHT][OfState::GATE_ROWS]);
+    SHARED(float, sums_of_x_of_state, [HEIGHT][OfState::GATE_ROWS]);
+    SHARED(const float*, of_rows, [HEIGHT]);
+    const OfReset reset = reset_of<Mapping>(of.of);
+    for (int first = share.first_tile * HEIGHT; first < batch.count; first += share.tiles * HEIGHT) {
+      // Who read the sums of the tile before has done so.
+      __syncthreads();
+      multiply_x<2, 2, Mapping, OfGates>(of, of.w, of.of.b, lookup, batch, first, share.first_unit, tile, of_rows, sums_of_x);
+      fill_tile<OfGates>(tile, of_rows, batch, of.of.h, first);
+      gates.multiply(tile, totals);
+      __syncthreads();
+      const auto of_x = [&](int row, int unit) { return sums_of_x[row - first] + (unit - share.first_unit) * 2; };
+      finish_gates<Mapping, OfGates>(of.of, reset, batch, first, share.first_unit, tile, totals, of_x);
+    }
+    if (!meet(of, ++barriers)) return false;
+    for (int first = share.first_tile * HEIGHT; first < batch.count; first += share.tiles * HEIGHT) {
+      // The same.
+      __syncthreads();
+      multiply_x<1, 1, Mapping, OfState>(of, of.w_of_state, of.b_of_state, lookup, batch, first, share.first_unit, tile, of_rows, sums_of_x_of_state);
+      fill_tile<OfState>(tile, of_rows, batch, reset.r_h, first);
+      state.multiply(tile, totals_of_state);
+      __syncthreads();
+      const auto of_x = [&](int row, int unit) { return sums_of_x_of_state[row - first][unit - share.first_unit]; };
+      finish_state<Mapping>(of.of, reset, batch, first, share.first_unit, totals_of_state, of_x);
+    }
+    return true;
+  }
+};
+
+template <class Steps> DEVICE void run_tasks(const QuantumArguments& of) {
+  typedef typename Steps::Mapping Mapping;
+  constexpr int COLUMNS = (Mapping::HIDDEN + Mapping::WIDTH - 1) / Mapping::WIDTH;
+  const Share share = {(int)(blockIdx.x % COLUMNS) * Mapping::WIDTH, (int)(blockIdx.x / COLUMNS), (int)(gridDim.x - 1) / COLUMNS};
   const bool is_first = blockIdx.x == 0 && threadIdx.x == 0;
   const uint64_t first_number = first_task(of);
   if (blockIdx.x + 1 == gridDim.x) return bring_tasks(of, first_number);
-  Weights weights;
-  weights.load(of.of.r, first_unit);
+  Steps own;
+  own.load(of, share.first_unit);
   uint32_t barriers = 0;
   int steps = 0;
   for (uint64_t number = first_number;; number++) {
@@ -262,16 +348,7 @@ template <class Cell, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, in
       Batch batch = of.of.batch;
       batch.count = count;
       batch.time = time + step;
-      for (int first = first_tile * HEIGHT; first < batch.count; first += tiles * HEIGHT) {
-        // Who read the sums and rows of the tile before has done so.
-        __syncthreads();
-        multiply_x<Cell, HIDDEN, WIDTH>(of, lookup, batch, first, first_unit, tile, of_rows, sums_of_x);
-        fill_tile(tile, of_rows, batch, of.of.h, first);
-        weights.multiply(tile, totals);
-        __syncthreads();
-        const auto of_x = [&](int row, int unit) { return sums_of_x[row - first] + (unit - first_unit) * Cell::GATES; };
-        finish_tile<Cell, HIDDEN, WIDTH>(of.of, batch, first, first_unit, tile, totals, of_x);
-      }
+      if (!own.run(of, lookup, batch, share, barriers)) return;
       if (step + 1 == task_steps && is_first) announce(of, number + 1, at + 1, false, steps);
       if (!meet(of, ++barriers)) return;
     }

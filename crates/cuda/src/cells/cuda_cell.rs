@@ -72,9 +72,10 @@ impl CudaCell {
             body => {
                 let mut stepwise = Stepwise::new(cell, &mut packing)?;
                 if let (CellBody::Recurrent(step), Some(compiler)) = (body, compiler)
-                    && cell.precision == Precision::F32
+                    && let Some(storage) = Storage::of(cell.precision)
                 {
-                    stepwise.persistent = Persistent::new(step, workers, compiler)?.map(Box::new);
+                    let persistent = Persistent::new((step, storage), workers, compiler)?;
+                    stepwise.persistent = persistent.map(Box::new);
                 }
                 CudaCellBody::Stepwise(stepwise)
             }

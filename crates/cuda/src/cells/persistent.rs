@@ -10,11 +10,15 @@ use crate::config::Compile;
 use crate::gpu::ResidentKernel;
 use crate::kernels::persistent::PersistentKernel;
 use crate::kernels::quantum::QuantumKernel;
+use crate::kernels::weights::Storage;
 use crate::mapping::{CostModel, Limits};
 use crate::worker::Worker;
 
 /// Rows for which a mapping is chosen: as many of these as the registers allow. More rows are more tiles of a block.
 const ROWS: [usize; 5] = [16, 8, 4, 2, 1];
+
+/// The first architecture that multiplies matrices in bfloat16.
+const BF16_ARCHITECTURE: u32 = 80;
 
 /// The compiler of kernels that are made for one cell.
 #[derive(Clone, Copy)]
@@ -41,10 +45,14 @@ pub(crate) struct OfQuantum {
 impl Persistent {
     /// Compiles the kernels and loads them; none where the weights fit the registers of no GPU, or there is no such kernel.
     pub(super) fn new(
-        cell: &RecurrentCell,
+        (cell, storage): (&RecurrentCell, Storage),
         workers: &[Arc<Worker>],
         compiler: Compiler,
     ) -> Result<Option<Self>, CellError> {
+        let oldest = workers.iter().map(|worker| worker.gpu().architecture).min();
+        if storage == Storage::Bf16 && oldest < Some(BF16_ARCHITECTURE) {
+            return Ok(None);
+        }
         // All GPUs have the same mapping: bits follow from it.
         let multiprocessors = workers.iter().map(|worker| worker.gpu().multiprocessors).min();
         let limits = Limits::of(multiprocessors.unwrap_or(0));
@@ -53,7 +61,7 @@ impl Persistent {
         };
         let mut quantum = None;
         if compiler.with_quanta
-            && let Some(kernel) = choose_quantum(cell, limits)
+            && let Some(kernel) = choose_quantum((cell, storage), limits)
         {
             let source = QuantumKernel::source(&[kernel]);
             let loaded =
@@ -62,7 +70,7 @@ impl Persistent {
         }
         let kernel = match &quantum {
             Some(quantum) => Some(*quantum.kernel.persistent()),
-            None => choose(cell, limits),
+            None => choose((cell, storage), limits),
         };
         let Some(kernel) = kernel else { return Ok(None) };
         let source = PersistentKernel::source(&[kernel]);
@@ -114,16 +122,21 @@ fn model(limits: Limits) -> CostModel {
 }
 
 /// The kernel of a cell whose mapping has the least cost among those for the most rows.
-fn choose(cell: &RecurrentCell, limits: Limits) -> Option<PersistentKernel> {
+fn choose((cell, storage): (&RecurrentCell, Storage), limits: Limits) -> Option<PersistentKernel> {
     ROWS.into_iter().find_map(|rows| {
         let size = (cell.hidden_size, rows);
-        PersistentKernel::ranked(&cell.kind, size, limits, &model(limits)).first().copied()
+        let ranked = PersistentKernel::ranked_as(&cell.kind, storage, size, limits, &model(limits));
+        ranked.first().copied()
     })
 }
 
 /// The same of kernels that run task after task.
-fn choose_quantum(cell: &RecurrentCell, limits: Limits) -> Option<QuantumKernel> {
+fn choose_quantum(
+    (cell, storage): (&RecurrentCell, Storage),
+    limits: Limits,
+) -> Option<QuantumKernel> {
     ROWS.into_iter().find_map(|rows| {
-        QuantumKernel::cheapest(&cell.kind, (cell.hidden_size, rows), limits, &model(limits))
+        let size = (cell.hidden_size, rows);
+        QuantumKernel::cheapest(&cell.kind, storage, size, limits, &model(limits))
     })
 }

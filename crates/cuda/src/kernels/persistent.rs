@@ -6,6 +6,7 @@ use batchmaker_graph::{RecurrentKind, RnnActivation};
 use bytemuck::{Pod, Zeroable};
 
 use super::batch::{Batch, Operand};
+use super::weights::Storage;
 use crate::mapping::{CostModel, Limits, Mapping, Problem};
 
 /// The value of [`PersistentArguments::failed`] once a block has waited in vain for others at a barrier.
@@ -27,7 +28,7 @@ pub struct PersistentArguments {
     pub next_c: Operand,
     /// The address of the sums of products of x, `[steps, rows, hidden_size, gates]`.
     pub projected: u64,
-    /// The address of [`PackedLaunch::r`](super::recurrent::PackedLaunch::r), f32.
+    /// The address of [`PackedLaunch::r`](super::recurrent::PackedLaunch::r).
     pub r: u64,
     /// That of the second launch, of a GRU whose reset gate comes before the product; else 0.
     pub r_of_state: u64,
@@ -57,6 +58,7 @@ pub struct PersistentArguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PersistentKernel {
     cell: PersistentCell,
+    storage: Storage,
     hidden: usize,
     mapping: Mapping,
 }
@@ -76,6 +78,17 @@ enum PersistentCell {
 impl PersistentKernel {
     /// The kernel of a cell of f32; none for LSTMs of bytes.
     pub fn new(kind: &RecurrentKind, hidden: usize, mapping: Mapping) -> Option<Self> {
+        Self::stored(kind, Storage::F32, hidden, mapping)
+    }
+
+    /// The kernel of a cell whose weights are stored in f32 or bfloat16; none for LSTMs of bytes. In bfloat16, the groups of the mapping are warps, which
+    /// divide the elements of h.
+    pub fn stored(
+        kind: &RecurrentKind,
+        storage: Storage,
+        hidden: usize,
+        mapping: Mapping,
+    ) -> Option<Self> {
         let cell = match kind {
             RecurrentKind::Lstm { bytes: None, .. } => PersistentCell::Lstm,
             RecurrentKind::Lstm { bytes: Some(_), .. } => return None,
@@ -84,13 +97,13 @@ impl PersistentKernel {
             RecurrentKind::Rnn { activation: RnnActivation::Tanh } => PersistentCell::RnnTanh,
             RecurrentKind::Rnn { activation: RnnActivation::Relu } => PersistentCell::RnnRelu,
         };
-        Some(Self { cell, hidden, mapping })
+        Some(Self { cell, storage, hidden, mapping })
     }
 
     /// Of a GRU whose reset gate comes before the product, the kernel that has one barrier a step, not two. It adds sums of all blocks, so that it pays
-    /// where there are few. None of another cell.
+    /// where there are few. None of another cell, nor in bfloat16.
     pub fn with_one_barrier(self) -> Option<Self> {
-        let is_of_it = self.cell == PersistentCell::GruResetBefore;
+        let is_of_it = self.cell == PersistentCell::GruResetBefore && self.storage == Storage::F32;
         is_of_it.then_some(Self { cell: PersistentCell::GruResetBeforeOnce, ..self })
     }
 
@@ -107,12 +120,26 @@ impl PersistentKernel {
         }
     }
 
+    /// Its products, each with so many gates.
+    fn problems(&self, rows: usize) -> impl Iterator<Item = Problem> {
+        let hidden = self.hidden;
+        self.gates().iter().map(move |&gates| Problem { hidden, gates, rows })
+    }
+
     /// Registers that a thread takes at least, about.
     pub fn registers(&self) -> usize {
         let Self { mapping, hidden, .. } = *self;
-        let problem = |&gates: &usize| Problem { hidden, gates, rows: mapping.tile_height };
-        let weights: usize = self.gates().iter().map(|gates| mapping.weights(problem(gates))).sum();
-        let sums = self.gates().iter().map(|&gates| mapping.sums(gates)).max().unwrap_or(0);
+        let problems = || self.problems(mapping.tile_height);
+        let (weights, sums): (usize, Option<usize>) = match self.storage {
+            Storage::F32 => (
+                problems().map(|of| mapping.weights(of)).sum(),
+                problems().map(|of| mapping.sums(of.gates)).max(),
+            ),
+            Storage::Bf16 => (
+                problems().map(|of| mapping.fragment_weights(of)).sum(),
+                problems().map(|of| mapping.fragment_sums(of)).max(),
+            ),
+        };
         let more = match self.cell {
             // The state's weights, and those of r for some units.
             PersistentCell::GruResetBeforeOnce => {
@@ -120,30 +147,40 @@ impl PersistentKernel {
             }
             _ => 0,
         };
-        weights + more + sums + Limits::OTHER_REGISTERS
+        weights + more + sums.unwrap_or(0) + Limits::OTHER_REGISTERS
     }
 
     /// Bytes of shared memory of a block: tiles of h, sums, and a pointer for each row.
     pub fn shared_bytes(&self) -> usize {
         let Mapping { tile_width, tile_height, .. } = self.mapping;
-        let numbers = match self.cell {
+        let gate_rows = self.gates().iter().sum::<usize>() * tile_width;
+        let of_tile = match (self.cell, self.storage) {
             // h and r h, the block's own units, z and the state.
-            PersistentCell::GruResetBeforeOnce => 2 * self.hidden + 3 * tile_width,
-            _ => self.hidden + self.gates().iter().sum::<usize>() * tile_width,
+            (PersistentCell::GruResetBeforeOnce, _) => {
+                4 * tile_height * (2 * self.hidden + 3 * tile_width)
+            }
+            (_, Storage::F32) => 4 * tile_height * (self.hidden + gate_rows),
+            (_, Storage::Bf16) => {
+                self.problems(0).map(|of| self.mapping.fragment_shared_bytes(of)).sum()
+            }
         };
         // Each array may begin at a multiple of 16 bytes.
-        4 * numbers * tile_height + 8 * tile_height + 8 * 16
+        of_tile + 8 * tile_height + 8 * 16
     }
 
     /// Whether a GPU of these limits runs it for `rows` rows with one tile a block.
     pub fn fits(&self, rows: usize, limits: Limits) -> bool {
-        let Self { mapping, hidden, .. } = *self;
-        let fits = |&gates: &usize| mapping.fits(Problem { hidden, gates, rows }, limits);
         let registers = self.registers();
         let has_registers = registers <= limits.thread_registers
-            && registers * mapping.threads() <= limits.registers;
-        let has_shared = self.shared_bytes() <= limits.shared;
-        has_registers && has_shared && self.gates().iter().all(fits)
+            && registers * self.mapping.threads() <= limits.registers;
+        let fits = |of: Problem| match self.storage {
+            Storage::F32 => self.mapping.fits(of, limits),
+            Storage::Bf16 => {
+                let blocks = self.mapping.tiles(of).iter().product::<usize>();
+                blocks <= limits.multiprocessors && self.mapping.threads() <= limits.threads
+            }
+        };
+        has_registers && self.shared_bytes() <= limits.shared && self.problems(rows).all(fits)
     }
 
     /// Bytes of [`PersistentArguments::between`].
@@ -178,20 +215,43 @@ impl PersistentKernel {
         [self.mapping.threads() as u32, 1, 1]
     }
 
-    /// The kernels of a cell with `hidden` units for `rows` rows that fit a GPU of these limits, in the order of their costs, the least first.
+    /// The kernels of a cell of f32 with `hidden` units for `rows` rows that fit a GPU of these limits, in the order of their costs, the least first.
     pub fn ranked(
         kind: &RecurrentKind,
+        size: (usize, usize),
+        limits: Limits,
+        model: &CostModel,
+    ) -> Vec<Self> {
+        Self::ranked_as(kind, Storage::F32, size, limits, model)
+    }
+
+    /// The same of a cell whose weights are stored in f32 or bfloat16.
+    pub fn ranked_as(
+        kind: &RecurrentKind,
+        storage: Storage,
         (hidden, rows): (usize, usize),
         limits: Limits,
         model: &CostModel,
     ) -> Vec<Self> {
-        let new = |mapping| Self::new(kind, hidden, mapping);
+        let new = |mapping| Self::stored(kind, storage, hidden, mapping);
         let Some(gates) = new(Mapping::default()).map(|of| of.gates()[0]) else {
             return Vec::new();
         };
         let of = Problem { hidden, gates, rows };
-        let ranked = model.rank(of, Mapping::all(of, limits)).into_iter();
-        ranked.filter_map(|of| new(of.0)).filter(|of| of.fits(rows, limits)).collect()
+        let ranked: Vec<Mapping> = match storage {
+            Storage::F32 => {
+                let ranked = model.rank(of, Mapping::all(of, limits));
+                ranked.into_iter().map(|(mapping, _)| mapping).collect()
+            }
+            Storage::Bf16 => {
+                let mut all = Mapping::all_of_fragments(of, limits);
+                let cost = |&of_it: &Mapping| model.cost_of_fragments(of, of_it);
+                all.sort_by(|a, b| cost(a).total_cmp(&cost(b)).then(a.cmp(b)));
+                all
+            }
+        };
+        let kernels = ranked.into_iter().filter_map(new);
+        kernels.filter(|of| of.fits(rows, limits)).collect()
     }
 
     /// Kernels of all cells of the sizes of GRNN's Table 1, in the mappings that its cost model ranks first on a GPU of 132 multiprocessors: those whose
@@ -219,11 +279,13 @@ impl PersistentKernel {
             (gru(false), &[10]),
             (rnn, &[10]),
         ];
-        kinds.into_iter().flat_map(move |(kind, batches)| {
+        let in_f32 = kinds.clone().map(|(kind, batches)| (kind, Storage::F32, batches));
+        let in_bf16 = kinds.map(|(kind, _)| (kind, Storage::Bf16, &[8][..]));
+        in_f32.into_iter().chain(in_bf16).flat_map(move |(kind, storage, batches)| {
             let sizes = [64, 256, 1024].into_iter();
             let sizes = sizes.flat_map(move |of| batches.iter().map(move |&rows| (of, rows)));
-            sizes.map(move |(hidden, rows)| {
-                (rows, limits, Self::ranked(&kind, (hidden, rows), limits, &model))
+            sizes.map(move |size| {
+                (size.1, limits, Self::ranked_as(&kind, storage, size, limits, &model))
             })
         })
     }
@@ -239,7 +301,8 @@ impl PersistentKernel {
             PersistentCell::RnnTanh => "rnn_tanh",
             PersistentCell::RnnRelu => "rnn_relu",
         };
-        format!("persistent_{cell}_{}_{tile_width}x{tile_height}_{groups}x{lanes}", self.hidden)
+        let (hidden, storage) = (self.hidden, self.storage.choose(["", "_bf16"]));
+        format!("persistent_{cell}{storage}_{hidden}_{tile_width}x{tile_height}_{groups}x{lanes}")
     }
 
     /// The source of some kernels.
@@ -259,7 +322,7 @@ impl PersistentKernel {
     }
 
     /// The cell, as kernels name it, if a step has one barrier and no sums of r.
-    pub(super) fn cell_with_one_barrier(&self) -> Option<&'static str> {
+    fn cell_with_one_barrier(&self) -> Option<&'static str> {
         match self.cell {
             PersistentCell::Lstm => Some("Lstm"),
             PersistentCell::GruResetAfter => Some("GruResetAfter"),
@@ -269,10 +332,25 @@ impl PersistentKernel {
         }
     }
 
-    /// Its numbers, as kernels take them.
-    pub(super) fn shape(&self) -> String {
+    /// Its steps, as kernels that run task after task name them; none for a GRU whose blocks add sums of r.
+    pub(super) fn steps(&self) -> Option<String> {
+        let shape = self.shape();
+        match (self.cell, self.cell_with_one_barrier()) {
+            (PersistentCell::GruResetBefore, _) => Some(format!("TwoBarriers<{shape}>")),
+            (_, cell) => cell.map(|cell| format!("OneBarrier<{cell}, {shape}>")),
+        }
+    }
+
+    /// Its mapping, as kernels name it.
+    fn shape(&self) -> String {
         let Mapping { tile_width, tile_height, groups, lanes } = self.mapping;
-        format!("{}, {tile_width}, {tile_height}, {groups}, {lanes}", self.hidden)
+        let hidden = self.hidden;
+        match self.storage {
+            Storage::F32 => {
+                format!("InF32<{hidden}, {tile_width}, {tile_height}, {groups}, {lanes}>")
+            }
+            Storage::Bf16 => format!("InBf16<{hidden}, {tile_width}, {tile_height}, {groups}>"),
+        }
     }
 
     /// Sums of a tile of rows and units.
@@ -370,7 +448,7 @@ mod tests {
             [[3, 5, 1], [3, 2, 1], [3, 1, 1]]
         );
         let source = PersistentKernel::source(&[kernel]);
-        let line = "PERSISTENT(persistent_gru_reset_before_80_32x2_16x8, 128, run_gru_reset_before<80, 32, 2, 16, 8>)";
+        let line = "PERSISTENT(persistent_gru_reset_before_80_32x2_16x8, 128, run_gru_reset_before<InF32<80, 32, 2, 16, 8>>)";
         assert_eq!(source.lines().nth(1), Some(line));
     }
 }

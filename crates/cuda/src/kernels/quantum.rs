@@ -7,6 +7,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::batch::{Lookup, Operand};
 use super::persistent::{PersistentArguments, PersistentKernel};
+use super::weights::Storage;
 use crate::mapping::{CostModel, Limits};
 
 /// Registers for x and for the task, beside those of a launch for one task.
@@ -55,8 +56,12 @@ pub struct QuantumArguments {
     pub x: Operand,
     /// The embedding of x; its word of failures is not used.
     pub lookup: Lookup,
-    /// The address of [`PackedLaunch::w`](super::recurrent::PackedLaunch::w), f32.
+    /// The address of [`PackedLaunch::w`](super::recurrent::PackedLaunch::w).
     pub w: u64,
+    /// That of the second launch, of a GRU whose reset gate comes before the product; else 0.
+    pub w_of_state: u64,
+    /// The address of [`PackedLaunch::b`](super::recurrent::PackedLaunch::b) of the same launch; else 0.
+    pub b_of_state: u64,
     /// The address of [`Task`]s in memory of the host. Task n is in place n modulo `ring_tasks`.
     pub ring: u64,
     /// The address of [`WORDS`] words, zeros when the launch begins. [`PersistentArguments::arrived`] is the address of the first.
@@ -96,17 +101,17 @@ pub struct QuantumArguments {
     pub padding: u32,
 }
 
-/// A kernel that runs task after task: a cell with one barrier a step, its size and a mapping.
+/// A kernel that runs task after task: a cell, its size and a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuantumKernel(PersistentKernel);
 
 impl QuantumKernel {
-    /// The kernel that runs tasks as `kernel` does; none if its cell has two barriers a step, or sums of r.
+    /// The kernel that runs tasks as `kernel` does; none for a [GRU with one barrier](PersistentKernel::with_one_barrier) a step.
     pub fn new(kernel: PersistentKernel) -> Option<Self> {
-        kernel.cell_with_one_barrier().is_some().then_some(Self(kernel))
+        kernel.steps().is_some().then_some(Self(kernel))
     }
 
-    /// Kernels of the cells with one barrier a step that [`PersistentKernel::of_table_1`] has, in the cheapest mappings that leave enough registers.
+    /// Kernels of the cells that [`PersistentKernel::of_table_1`] has, in the cheapest mappings that leave enough registers.
     pub fn of_table_1() -> Vec<Self> {
         let first = |(rows, limits, all): (usize, Limits, Vec<PersistentKernel>)| {
             let mut kernels = all.into_iter().filter_map(Self::new);
@@ -135,11 +140,12 @@ impl QuantumKernel {
     /// The cheapest kernel for rows of a cell that [leaves enough registers](Self::fits), of those that a model ranks.
     pub fn cheapest(
         kind: &RecurrentKind,
+        storage: Storage,
         (hidden, rows): (usize, usize),
         limits: Limits,
         model: &CostModel,
     ) -> Option<Self> {
-        let ranked = PersistentKernel::ranked(kind, (hidden, rows), limits, model);
+        let ranked = PersistentKernel::ranked_as(kind, storage, (hidden, rows), limits, model);
         ranked.into_iter().filter_map(Self::new).find(|of| of.fits(rows, limits))
     }
 
@@ -169,10 +175,9 @@ impl QuantumKernel {
     pub fn source(kernels: &[Self]) -> String {
         let mut source = "#include \"quantum.cuh\"\n".to_owned();
         for kernel in kernels {
-            let cell = kernel.0.cell_with_one_barrier().expect("a kernel was made for it");
+            let steps = kernel.0.steps().expect("a kernel was made for it");
             let (name, threads) = (kernel.name(), kernel.0.block()[0]);
-            let shape = kernel.0.shape();
-            writeln!(source, "QUANTUM({name}, {threads}, run_tasks<{cell}, {shape}>)")
+            writeln!(source, "QUANTUM({name}, {threads}, run_tasks<{steps}>)")
                 .expect("memory takes text");
         }
         source

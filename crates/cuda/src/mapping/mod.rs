@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `mod.rs` | a mapping, and those that a GPU can run |
 //! | `cost.rs` | the cost model, which ranks them |
+//! | `fragments.rs` | those of weights in bfloat16, which warps multiply together |
 
 use std::collections::BTreeSet;
 
 mod cost;
+pub(crate) mod fragments;
 
 pub use cost::{Cost, CostModel};
 
@@ -121,14 +123,10 @@ impl Mapping {
             && columns * rows <= limits.multiprocessors
     }
 
-    /// All mappings that fit, but for those whose tiles are wider than as many blocks need. Widths that few numbers divide have wider ones beside them.
+    /// All mappings that fit, but for those whose tiles are wider than as many blocks need.
     pub fn all(of: Problem, limits: Limits) -> Vec<Self> {
-        let Problem { hidden, gates, rows } = of;
-        let columns = 1..=hidden.min(limits.multiprocessors);
-        let widths: BTreeSet<usize> = columns
-            .map(|columns| hidden.div_ceil(columns))
-            .flat_map(|width| [1, 4, 8].map(|of| width.next_multiple_of(of)))
-            .collect();
+        let Problem { gates, rows, .. } = of;
+        let widths = widths(of, limits);
         let mut all = Vec::new();
         for lanes in (0..=WARP.ilog2()).map(|power| 1 << power) {
             for &tile_width in &widths {
@@ -149,6 +147,13 @@ impl Mapping {
         }
         all
     }
+}
+
+/// The widths of tiles that need so few blocks that all run at a time. Widths that few numbers divide have wider ones beside them.
+fn widths(of: Problem, limits: Limits) -> BTreeSet<usize> {
+    let columns = 1..=of.hidden.min(limits.multiprocessors);
+    let widths = columns.map(|columns| of.hidden.div_ceil(columns));
+    widths.flat_map(|width| [1, 4, 8].map(|of| width.next_multiple_of(of))).collect()
 }
 
 #[cfg(test)]

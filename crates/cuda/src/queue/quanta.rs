@@ -25,6 +25,8 @@ pub(super) struct OfRoster {
     /// The addresses of its rows and ports.
     pub(super) rows: u64,
     pub(super) ports: u64,
+    /// The address of what blocks leave to one another.
+    pub(super) between: u64,
     /// The rows that there is memory for, and those of the task.
     pub(super) rows_max: usize,
     pub(super) rows_now: usize,
@@ -118,6 +120,8 @@ impl Submitter {
         let state = |state: usize| Operand::state(base(state), of.half_bytes);
         let next_state = |state: usize| Operand::next_state(base(state), of.half_bytes);
         let [w, r, b] = step.weights[0].map(|place| constants + place);
+        let of_state = step.weights.get(1).map(|of| of.map(|place| constants + place));
+        let [w_of_state, r_of_state, b_of_state] = of_state.unwrap_or_default();
         let of_ring = self.ring.as_ref().expect("there is one").arguments();
         let [done, statuses, end_count] = self.completions.addresses();
         QuantumArguments {
@@ -128,7 +132,9 @@ impl Submitter {
                 next_h: next_state(0),
                 next_c: next_state(1),
                 r,
+                r_of_state,
                 b,
+                between: task.between,
                 peepholes: step.peepholes.map_or(0, |place| constants + place),
                 arrived: of_ring.words,
                 failed: self.completions.failed(),
@@ -139,6 +145,8 @@ impl Submitter {
             x: Operand::port(0),
             lookup: self.lookup(step.table, constants),
             w,
+            w_of_state,
+            b_of_state,
             done,
             statuses,
             end_count,

@@ -73,6 +73,8 @@ impl Span {
 struct RosterMemory {
     rows: Allocation,
     ports: Allocation,
+    /// What blocks of a launch that runs task after task leave to one another.
+    between: Allocation,
     count: usize,
     ports_of_a_row: usize,
 }
@@ -205,7 +207,7 @@ impl Submitter {
         if roster.members.is_empty() {
             return Ok(());
         }
-        self.make_room(roster)?;
+        self.make_room(roster, typed)?;
         let slots = self.slots(typed);
         let time = lock(&slots).time();
         let mut finishes = vec![false; steps as usize];
@@ -226,6 +228,7 @@ impl Submitter {
             let of_roster = OfRoster {
                 rows: memory.rows.at(),
                 ports: memory.ports.at(),
+                between: memory.between.at(),
                 rows_max: memory.count,
                 rows_now: roster.members.len(),
                 time,
@@ -255,7 +258,7 @@ impl Submitter {
     }
 
     /// Has memory for the members of a roster. In new memory all are new.
-    fn make_room(&mut self, roster: &mut Roster) -> Result<(), GpuError> {
+    fn make_room(&mut self, roster: &mut Roster, typed: TypedCell<'_>) -> Result<(), GpuError> {
         let count = roster.members.len();
         let ports = roster.members.iter().map(|member| member.ports.len()).max().unwrap_or(0);
         let known = roster.memory.as_ref().map_or((0, 0), |of| (of.count, of.ports_of_a_row));
@@ -268,7 +271,10 @@ impl Submitter {
         let ports_of_a_row = ports.max(known.1);
         let rows = self.worker.pool.allocate(count * size_of::<Row>())?;
         let ports = self.worker.pool.allocate(count * ports_of_a_row * size_of::<Port>())?;
-        roster.memory = Some(RosterMemory { rows, ports, count, ports_of_a_row });
+        let of_quantum = typed.stepwise.quantum();
+        let between = of_quantum.map_or(0, |(_, of)| of.kernel.persistent().between_bytes(count));
+        let between = self.worker.pool.allocate(between)?;
+        roster.memory = Some(RosterMemory { rows, ports, between, count, ports_of_a_row });
         roster.changed = (0..roster.members.len()).collect();
         Ok(())
     }

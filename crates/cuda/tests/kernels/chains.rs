@@ -101,7 +101,7 @@ pub(crate) type IdOf<'a> = &'a dyn Fn(usize, usize) -> i64;
 /// A batch of chains.
 pub(crate) struct Chains<'a> {
     pub(crate) cell: &'a RecurrentCell,
-    precision: Precision,
+    pub(crate) precision: Precision,
     pub(crate) packed: PackedRecurrent,
     places: Places,
     pub(crate) gpu: Gpu,

@@ -10,6 +10,7 @@ use batchmaker_cuda::kernels::quantum::{
 };
 use batchmaker_cuda::kernels::rows::{Copy, Status};
 use batchmaker_cuda_emulator::{KernelLibrary, Report};
+use batchmaker_graph::Precision;
 use bytemuck::Zeroable;
 
 use crate::chains::cell;
@@ -271,7 +272,8 @@ impl<'a> Tasks<'a> {
         plan: &Plan,
         seed: u64,
     ) -> (Vec<Report>, bool) {
-        let Batch { chains, failed, .. } = &self.batch;
+        let Batch { chains, failed, between, .. } = &self.batch;
+        let [w_of_state, r_of_state, b_of_state] = chains.weights.get(1).copied().unwrap_or([0; 3]);
         let (gpu, of) = (&chains.gpu, &chains.arguments);
         let kernel = QuantumKernel::new(case.kernel()).unwrap();
         let arguments = |first: u64, words: u64| QuantumArguments {
@@ -288,8 +290,10 @@ impl<'a> Tasks<'a> {
                 next_h: of.next_h,
                 next_c: of.next_c,
                 r: chains.weights[0][1],
+                r_of_state,
                 b: chains.weights[0][2],
                 peepholes: of.peepholes,
+                between: *between,
                 arrived: words,
                 failed: *failed,
                 tries_max: 1 << 20,
@@ -299,6 +303,8 @@ impl<'a> Tasks<'a> {
             x: of.x,
             lookup: of.lookup,
             w: chains.weights[0][0],
+            w_of_state,
+            b_of_state,
             ring: self.ring,
             words,
             brought: self.brought[0],
@@ -407,9 +413,10 @@ fn changes(
     (at, counts.0, counts.1)
 }
 
-/// A case of a cell with one barrier a step, and a plan for it. Some cells have more inputs than units.
+/// A case, every third one in bfloat16, and a plan for it. Some cells have more inputs than units.
 fn draw(seed: usize) -> (Case, Plan) {
-    let cases = (0..).map(|more| Case::draw(seed + 1000 * more));
+    let precision = if seed % 3 == 1 { Precision::Bf16 } else { Precision::F32 };
+    let cases = (0..).map(|more| Case::draw(precision, seed + 1000 * more));
     let has_kernel = |case: &Case| QuantumKernel::new(case.kernel()).is_some();
     let mut case = cases.into_iter().find(has_kernel).unwrap();
     if seed.is_multiple_of(3) {
@@ -557,9 +564,12 @@ bugs! {
     tasks_that_were_run_before: "left[0] > of.first ? left[0] : of.first" => "of.first", Found::ByAnything;
     a_task_that_is_left_before_it_is_known: "  __syncthreads();\n  return left[0]" => "  return left[0]", Found::ByAnything;
     x_is_read_too_early: "    __syncthreads();\n    const int elements" => "    const int elements", Found::ByAnything;
-    rows_of_x_are_read_too_early: "start < of.input; start += HIDDEN) {\n    __syncthreads();" => "start < of.input; start += HIDDEN) {", Found::ByAnything;
-    sums_of_x_change_too_early: "        // Who read the sums and rows of the tile before has done so.\n        __syncthreads();\n" => "", Found::ByAnything;
-    units_beyond_the_cell: "      if (column >= HIDDEN * Cell::GATES) continue;\n" => "", Found::By(Fault::OutOfBounds);
+    rows_of_x_are_read_too_early: "start < of.input; start += ROOM) {\n    __syncthreads();" => "start < of.input; start += ROOM) {", Found::ByAnything;
+    sums_of_x_change_too_early: "      // Who read the sums and rows of the tile before has done so.\n      __syncthreads();\n" => "", Found::ByAnything;
+    units_beyond_the_cell: "      if (column >= HIDDEN * GATES) continue;\n" => "", Found::By(Fault::OutOfBounds);
     elements_of_the_first_tile: "(long long)(start + k) * HIDDEN" => "(long long)k * HIDDEN", Found::ByValues;
-    no_bias: "unit < HIDDEN ? of.of.b[unit * Cell::SUMS + gate] : 0.f" => "0.f", Found::ByValues;
+    no_barrier_before_the_state: "    if (!meet(of, ++barriers)) return false;\n" => "", Found::ByAnything;
+    rows_of_the_state_are_read_too_early: "      // The same.\n      __syncthreads();\n" => "", Found::ByAnything;
+    products_with_weights_of_the_gates: "of.w_of_state, of.b_of_state" => "of.w, of.b_of_state", Found::ByAnything;
+    no_bias: "unit < HIDDEN ? b[unit * SUMS + gate] : 0.f" => "0.f", Found::ByValues;
 }

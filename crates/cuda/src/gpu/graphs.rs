@@ -1,0 +1,159 @@
+//! Graphs of the driver: launches that it was given once, and that one call submits again.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+
+use super::device::Gpu;
+use super::error::GpuError;
+use super::launches::Launches;
+use super::stream::Stream;
+
+/// The fewest launches for which a graph pays: the driver takes about as long for a graph as for two launches.
+const LAUNCHES_MIN: usize = 3;
+
+/// Graphs of launches that came more than once, and the launches that came once, of which the least recently used are forgotten.
+pub(crate) struct Graphs {
+    graphs_max: usize,
+    /// By the hash of their launches.
+    known: HashMap<u64, Known>,
+    /// How often launches were submitted.
+    submitted: u64,
+}
+
+struct Known {
+    launches: Launches,
+    /// None where they came once, or the driver has no memory for a graph.
+    graph: Option<Graph>,
+    /// The number of the last time.
+    used: u64,
+}
+
+impl Graphs {
+    /// Room for graphs; 0: launches are submitted one by one.
+    pub(crate) fn new(graphs_max: usize) -> Self {
+        Self { graphs_max, known: HashMap::new(), submitted: 0 }
+    }
+
+    /// Submits launches: as a graph, if they have come before.
+    pub(crate) fn submit(&mut self, stream: &Stream, launches: &Launches) -> Result<(), GpuError> {
+        if self.graphs_max == 0 || launches.len() < LAUNCHES_MIN {
+            return stream.launch_all(launches);
+        }
+        self.submitted += 1;
+        let mut hasher = DefaultHasher::new();
+        launches.hash(&mut hasher);
+        let hash = hasher.finish();
+        let used = self.submitted;
+        match self.known.get_mut(&hash).filter(|known| known.launches == *launches) {
+            Some(known) => {
+                known.used = used;
+                if known.graph.is_none() {
+                    known.graph = Graph::new(stream.gpu(), launches)?;
+                }
+                match &known.graph {
+                    Some(graph) => stream.launch_graph(graph),
+                    None => stream.launch_all(launches),
+                }
+            }
+            None => {
+                if self.known.len() >= self.graphs_max {
+                    let oldest = self.known.iter().min_by_key(|(_, known)| known.used);
+                    let oldest = oldest.map(|(&hash, _)| hash);
+                    oldest.and_then(|hash| self.known.remove(&hash));
+                }
+                let launches = launches.clone();
+                stream.launch_all(&launches)?;
+                self.known.insert(hash, Known { launches, graph: None, used });
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A graph that can be launched.
+pub(super) struct Graph {
+    gpu: Arc<Gpu>,
+    raw: sys::CUgraphExec,
+}
+
+// SAFETY: the driver's handles may be used by any thread, by one at a time.
+unsafe impl Send for Graph {}
+
+impl Graph {
+    /// A graph in which each launch waits for the one before; none if the driver has no memory for it.
+    fn new(gpu: &Arc<Gpu>, launches: &Launches) -> Result<Option<Self>, GpuError> {
+        gpu.bind()?;
+        let mut graph = ptr::null_mut();
+        // SAFETY: the driver writes the handle.
+        unsafe { sys::cuGraphCreate(&raw mut graph, 0) }.result().map_err(GpuError::from)?;
+        let made = Self::instantiate(graph, launches);
+        // SAFETY: the graph is used for the last time: what was instantiated is a copy.
+        let destroyed = unsafe { sys::cuGraphDestroy(graph) };
+        match made {
+            Ok(raw) => {
+                let made = Self { gpu: gpu.clone(), raw };
+                destroyed.result()?;
+                Ok(Some(made))
+            }
+            Err(error) if error.is_out_of_memory() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn instantiate(
+        graph: sys::CUgraph,
+        launches: &Launches,
+    ) -> Result<sys::CUgraphExec, GpuError> {
+        let mut before: Option<sys::CUgraphNode> = None;
+        for (launch, argument) in launches.iter() {
+            let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
+            let [grid_x, grid_y, grid_z] = launch.grid;
+            let [block_x, block_y, block_z] = launch.block;
+            let node = sys::CUDA_KERNEL_NODE_PARAMS {
+                func: launch.kernel,
+                gridDimX: grid_x,
+                gridDimY: grid_y,
+                gridDimZ: grid_z,
+                blockDimX: block_x,
+                blockDimY: block_y,
+                blockDimZ: block_z,
+                sharedMemBytes: 0,
+                kernelParams: arguments.as_mut_ptr(),
+                extra: ptr::null_mut(),
+                kern: ptr::null_mut(),
+                ctx: ptr::null_mut(),
+            };
+            let mut handle = ptr::null_mut();
+            let depends_on = before.as_ref().map_or(ptr::null(), ptr::from_ref);
+            let count = usize::from(before.is_some());
+            // SAFETY: the driver copies the argument, which has the layout of the kernel's parameter, and writes the handle.
+            let added = unsafe {
+                sys::cuGraphAddKernelNode_v2(&raw mut handle, graph, depends_on, count, &raw const node)
+            };
+            added.result()?;
+            before = Some(handle);
+        }
+        let mut raw = ptr::null_mut();
+        // SAFETY: the driver writes the handle.
+        unsafe { sys::cuGraphInstantiateWithFlags(&raw mut raw, graph, 0) }.result()?;
+        Ok(raw)
+    }
+
+    pub(super) fn raw(&self) -> sys::CUgraphExec {
+        self.raw
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: the graph is used for the last time; the driver keeps it until its launches are over.
+            let _ = unsafe { sys::cuGraphExecDestroy(self.raw) };
+        }
+    }
+}
