@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
     /// The longest pause before an operation, in microseconds.
     pub(crate) pause_us: u64,
-    /// Launches up to the one that fails; 0: none does.
+    /// Launches, and nodes of graphs, that run up to the one that fails; 0: none does.
     pub(crate) fail_launch: u64,
     /// Allocations of devices' memory up to the one that finds none; 0: all find some.
     pub(crate) fail_allocation: u64,

@@ -1,18 +1,21 @@
 //! The driver: memory, devices, and the threads that work through their streams. It lives as long as the program.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use batchmaker_cuda_emulator::{DevicePointer, Kernel, Memory, Place};
+use batchmaker_cuda_emulator::{DevicePointer, Memory, Place};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::calls;
 use crate::control::{Settings, is_full, report, settings};
+use crate::graph::{ExecutableGraph, Graph};
+use crate::handles::Handles;
 use crate::image::Entry;
+use crate::launches::Function;
 use crate::lock::lock;
 use crate::order::{Known, Operations, Preceding};
 use crate::queues::{Operation, Queues, Record, Stream, Work};
@@ -26,14 +29,6 @@ thread_local! {
     static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// A kernel of a module.
-pub(crate) struct Function {
-    pub(crate) kernel: Kernel,
-    pub(crate) entry: Entry,
-    /// The most bytes of dynamic shared memory that a launch may have.
-    pub(crate) dynamic_shared_max: AtomicU32,
-}
-
 /// An event: where it was recorded last.
 #[derive(Default)]
 pub(crate) struct Event {
@@ -44,33 +39,6 @@ impl Event {
     /// Its place in a stream, if it was recorded.
     pub(crate) fn record(&self) -> Option<Arc<Record>> {
         lock(&self.record).clone()
-    }
-}
-
-/// Things that the host names by handles.
-pub(crate) struct Handles<T>(Mutex<HashMap<usize, Arc<T>>>);
-
-impl<T> Default for Handles<T> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<T> Handles<T> {
-    /// A handle for something: an address that leads nowhere.
-    pub(crate) fn add(&self, of: T) -> usize {
-        static NEXT: AtomicUsize = AtomicUsize::new(1);
-        let handle = NEXT.fetch_add(1, Ordering::Relaxed) << 12;
-        lock(&self.0).insert(handle, Arc::new(of));
-        handle
-    }
-
-    pub(crate) fn get(&self, handle: usize) -> Result<Arc<T>, Status> {
-        lock(&self.0).get(&handle).cloned().ok_or(Status::InvalidHandle)
-    }
-
-    pub(crate) fn remove(&self, handle: usize) -> Result<Arc<T>, Status> {
-        lock(&self.0).remove(&handle).ok_or(Status::InvalidHandle)
     }
 }
 
@@ -96,6 +64,8 @@ pub(crate) struct Driver {
     pub(crate) events: Handles<Event>,
     pub(crate) modules: Handles<BTreeMap<String, Entry>>,
     pub(crate) functions: Handles<Function>,
+    pub(crate) graphs: Handles<Graph>,
+    pub(crate) executable_graphs: Handles<ExecutableGraph>,
 }
 
 /// Initialises the driver, and begins the devices' threads.
@@ -124,6 +94,8 @@ pub(crate) fn initialise() -> Result<(), Status> {
             events: Handles::default(),
             modules: Handles::default(),
             functions: Handles::default(),
+            graphs: Handles::default(),
+            executable_graphs: Handles::default(),
         }
     });
     lose_device();
@@ -187,23 +159,52 @@ impl Driver {
         work: Work,
     ) -> Result<(), Status> {
         let queues = &mut *lock(&self.queues);
+        self.add_operation(queues, stream, (what, &[]), waits_for, work).map(drop)
+    }
+
+    /// Submits an operation, the nodes of which are described if it is a graph. Returns its place in the stream, for which others can wait.
+    pub(crate) fn submit_recorded(
+        &self,
+        stream: u32,
+        what: (&str, &[Arc<str>]),
+        waits_for: Option<Arc<Record>>,
+        work: Work,
+    ) -> Result<Arc<Record>, Status> {
+        let queues = &mut *lock(&self.queues);
+        let of = self.add_operation(queues, stream, what, waits_for, work)?;
+        let is_over = AtomicBool::new(false);
+        let record = Arc::new(Record { device: of.device, is_over, known: of.known.clone() });
+        of.waiting.back_mut().expect("the operation").record = Some(record.clone());
+        Ok(record)
+    }
+
+    /// Adds an operation to its stream, which is returned.
+    fn add_operation<'a>(
+        &self,
+        queues: &'a mut Queues,
+        stream: u32,
+        (what, nodes): (&str, &[Arc<str>]),
+        waits_for: Option<Arc<Record>>,
+        work: Work,
+    ) -> Result<&'a mut Stream, Status> {
         let Queues { streams, failed, host } = queues;
         let of = Self::stream(streams, stream, self.devices)?;
         if let Some(why) = failed[of.device] {
             return Err(why);
         }
         calls::count_submitted(what);
+        nodes.iter().for_each(|what| calls::count_submitted(what));
         of.submitted += 1;
         of.known.learn(host);
         if let Some(record) = &waits_for {
             of.known.learn(&record.known);
         }
-        let number = self.operations.add(stream, of.submitted, what.to_owned());
+        let number = self.operations.add(stream, of.submitted, what.into(), nodes);
         let preceding = Preceding { operations: self.operations.clone(), known: of.known.clone() };
         of.known.has(stream, of.submitted);
-        of.waiting.push_back(Operation { number, preceding, work, waits_for });
+        of.waiting.push_back(Operation { number, preceding, work, waits_for, record: None });
         self.changed.notify_all();
-        Ok(())
+        Ok(of)
     }
 
     /// A stream; the default one of a device begins when it is used first.
@@ -221,21 +222,10 @@ impl Driver {
 
     /// Records an event in a stream.
     pub(crate) fn record(&self, event: &Event, stream: u32) -> Result<(), Status> {
-        let (device, known) = {
-            let queues = &mut *lock(&self.queues);
-            let of = Self::stream(&mut queues.streams, stream, self.devices)?;
-            let mut known = of.known.clone();
-            known.learn(&queues.host);
-            known.has(stream, of.submitted + 1);
-            (of.device, known)
-        };
-        let record = Arc::new(Record { device, is_over: AtomicBool::new(false), known });
-        *lock(&event.record) = Some(record.clone());
-        let work = move |_: u32, _: &Preceding| {
-            record.is_over.store(true, Ordering::Release);
-            Ok(())
-        };
-        self.submit(stream, "an event", None, Box::new(work))
+        let work = Box::new(|_: u32, _: &Preceding| Ok(()));
+        let record = self.submit_recorded(stream, ("an event", &[]), None, work)?;
+        *lock(&event.record) = Some(record);
+        Ok(())
     }
 
     /// Waits until a stream's operations are over. The host knows that then, if it `learns`.
@@ -338,11 +328,7 @@ impl Driver {
             stream.is_running = true;
             let Some(operation) = stream.waiting.pop_front() else { continue };
             drop(queues);
-            let pause_us = settings().pause_us;
-            if pause_us > 0 {
-                std::thread::sleep(Duration::from_micros(random.random_range(0..=pause_us)));
-            }
-            let can_run = self.check(device);
+            let can_run = self.pause(device, &mut random);
             let result =
                 can_run.and_then(|()| (operation.work)(operation.number, &operation.preceding));
             queues = lock(&self.queues);
@@ -352,11 +338,22 @@ impl Driver {
                     queues.streams.remove(&number);
                 }
             }
-            if let Err(why) = result {
-                queues.fail(device, why);
+            match (result, operation.record) {
+                (Err(why), _) => queues.fail(device, why),
+                (Ok(()), Some(record)) => record.is_over.store(true, Ordering::Release),
+                (Ok(()), None) => {}
             }
             self.changed.notify_all();
         }
+    }
+
+    /// Pauses before a device does something. An error if it does nothing any more.
+    pub(crate) fn pause(&self, device: usize, random: &mut Pcg64Mcg) -> Result<(), Status> {
+        let pause_us = settings().pause_us;
+        if pause_us > 0 {
+            std::thread::sleep(Duration::from_micros(random.random_range(0..=pause_us)));
+        }
+        self.check(device)
     }
 
     // Memory.

@@ -15,6 +15,9 @@
 //! host which forgets to poll is found only under the seeds in which it submits before the launch has published; and a launch that publishes before
 //! its own last access is not told from one that publishes at its end. Launches that publish nothing to the host give no such order.
 //!
+//! Graphs of kernels are made node by node; streams that are captured are not there. A launch of a graph is one operation of its stream. Its nodes run in
+//! an order drawn from the seed, and what their dependencies do not order is reported.
+//!
 //! What the host asks for is counted for each of its threads (`calls`), with the time of its calls, in which they may wait. With the setting
 //! `runs_only`, launches of other kernels do nothing: what the host does can be measured on kernels of any size.
 //!
@@ -27,7 +30,10 @@ mod api;
 mod calls;
 mod control;
 mod driver;
+mod graph;
+mod handles;
 mod image;
+mod launches;
 mod lock;
 mod occupancy;
 mod order;

@@ -2,57 +2,88 @@
 //!
 //! Each operation is the next of its stream. What a stream's next operation follows is a vector clock: for each stream, how many of its
 //! operations are over by then. Events carry it from stream to stream, and a host that waits carries it to all that it submits later.
+//!
+//! A graph is one operation of its stream, and its nodes stand where it does: who knows that the graph is over knows it of all of them. Before that,
+//! nodes are known one by one, to the nodes that depend on them, and to a host to which they publish.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use batchmaker_cuda_emulator::History;
 
-/// For each stream, by its number, how many of its operations are known to be over.
+/// The operations that are known to be over.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known(HashMap<u32, u32>);
+pub(crate) struct Known {
+    /// For each stream, by its number, how many of its operations are over.
+    streams: HashMap<u32, u32>,
+    /// Nodes that are over, of graphs that may not be.
+    nodes: BTreeSet<Standing>,
+}
 
 impl Known {
     pub(crate) fn learn(&mut self, other: &Self) {
-        for (&stream, &count) in &other.0 {
-            let own = self.0.entry(stream).or_default();
+        for (&stream, &count) in &other.streams {
+            let own = self.streams.entry(stream).or_default();
             *own = count.max(*own);
         }
+        self.nodes.extend(&other.nodes);
+        self.forget_nodes();
     }
 
     /// The first `count` operations of a stream are over.
     pub(crate) fn has(&mut self, stream: u32, count: u32) {
-        self.0.insert(stream, count);
+        self.streams.insert(stream, count);
+        self.forget_nodes();
     }
+
+    /// Forgets the nodes of graphs that are over.
+    fn forget_nodes(&mut self) {
+        let Self { streams, nodes } = self;
+        nodes.retain(|of| streams.get(&of.stream).is_none_or(|&count| count < of.place));
+    }
+}
+
+/// Where an operation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Standing {
+    stream: u32,
+    /// Its place in the stream, from 1 on: for a node, the place of its graph.
+    place: u32,
+    /// The number of a node in its graph, from 1 on.
+    node: Option<u32>,
 }
 
 /// Where operations stand, by their numbers, and what they are.
 #[derive(Debug, Default)]
-pub(crate) struct Operations(Mutex<Vec<(u32, u32, String)>>);
+pub(crate) struct Operations(Mutex<Vec<(Standing, Arc<str>)>>);
 
 impl Operations {
-    /// Numbers an operation: the one of place `place`, from 1 on, of its stream.
-    pub(crate) fn add(&self, stream: u32, place: u32, what: String) -> u32 {
+    /// Numbers an operation: the one of place `place`, from 1 on, of its stream. The nodes of a graph have the numbers after its own.
+    pub(crate) fn add(&self, stream: u32, place: u32, what: Arc<str>, nodes: &[Arc<str>]) -> u32 {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push((stream, place, what));
-        all.len() as u32
+        all.push((Standing { stream, place, node: None }, what));
+        let number = all.len() as u32;
+        let standing = |node| Standing { stream, place, node: Some(node) };
+        all.extend((1..).map(standing).zip(nodes.iter().cloned()));
+        number
     }
 
     /// An operation in words.
     pub(crate) fn name(&self, operation: u32) -> String {
-        match self.get(operation) {
-            Some((stream, place, what)) => format!("{what} (operation {place} of stream {stream})"),
-            None => format!("operation {operation}"),
-        }
+        let Some((Standing { stream, place, node }, what)) = self.get(operation) else {
+            return format!("operation {operation}");
+        };
+        let node = node.map_or_else(String::new, |node| format!("node {node} of "));
+        format!("{what} ({node}operation {place} of stream {stream})")
     }
 
-    fn get(&self, operation: u32) -> Option<(u32, u32, String)> {
+    fn get(&self, operation: u32) -> Option<(Standing, Arc<str>)> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(operation.checked_sub(1)? as usize).cloned()
     }
 }
 
-/// The operations that precede one operation, as its stream's vector clock has them.
+/// The operations that precede one operation, as its stream's vector clock and the dependencies of its graph have them.
 #[derive(Clone, Debug)]
 pub(crate) struct Preceding {
     pub(crate) operations: Arc<Operations>,
@@ -63,8 +94,10 @@ impl Preceding {
     /// The operations that are known to be over once `operation` is over, which these precede: these and itself.
     pub(crate) fn and(&self, operation: u32) -> Known {
         let mut known = self.known.clone();
-        if let Some((stream, place, _)) = self.operations.get(operation) {
-            known.has(stream, place);
+        match self.operations.get(operation) {
+            Some((Standing { stream, place, node: None }, _)) => known.has(stream, place),
+            Some((node, _)) => drop(known.nodes.insert(node)),
+            None => {}
         }
         known
     }
@@ -72,12 +105,15 @@ impl Preceding {
 
 impl History for Preceding {
     fn precedes(&self, operation: u32) -> bool {
-        let Some((stream, place, _)) = self.operations.get(operation) else { return true };
-        self.known.0.get(&stream).is_some_and(|&count| count >= place)
+        let Some((standing, _)) = self.operations.get(operation) else { return true };
+        let Known { streams, nodes } = &self.known;
+        let is_over = streams.get(&standing.stream).is_some_and(|&count| count >= standing.place);
+        is_over || nodes.contains(&standing)
     }
 
     fn describe(&self, operation: u32) -> String {
-        format!("{}, which no stream or event orders before it", self.operations.name(operation))
+        let name = self.operations.name(operation);
+        format!("{name}, which no stream, event or dependency orders before it")
     }
 }
 
@@ -89,7 +125,7 @@ mod tests {
     fn an_operation_follows_those_that_are_known() {
         let operations = Arc::new(Operations::default());
         let [first, second, other] = [(1, 1), (1, 2), (2, 1)]
-            .map(|(stream, place)| operations.add(stream, place, "a copy".into()));
+            .map(|(stream, place)| operations.add(stream, place, "a copy".into(), &[]));
         let mut known = Known::default();
         known.has(1, 1);
         let preceding = Preceding { operations: operations.clone(), known: known.clone() };
@@ -103,5 +139,31 @@ mod tests {
         known.learn(&of_event);
         let preceding = Preceding { operations, known };
         assert_eq!([first, second, other].map(|of| preceding.precedes(of)), [true, false, true]);
+    }
+
+    /// A graph of two nodes, and what follows it.
+    #[test]
+    fn a_node_is_over_alone_or_with_its_graph() {
+        let operations = Arc::new(Operations::default());
+        let graph = operations.add(1, 1, "a graph".into(), &["a".into(), "b".into()]);
+        let [one, other] = [graph + 1, graph + 2];
+        let next = operations.add(1, 2, "a copy".into(), &[]);
+        assert_eq!(operations.name(other), "b (node 2 of operation 1 of stream 1)");
+        let first = Preceding { operations: operations.clone(), known: Known::default() };
+        let preceded = |known: &Known| {
+            let known = known.clone();
+            let of = Preceding { operations: operations.clone(), known };
+            [graph, one, other, next].map(|operation| of.precedes(operation))
+        };
+        let mut known = first.and(one);
+        assert_eq!(preceded(&known), [false, true, false, false]);
+        let mut host = Known::default();
+        host.learn(&known);
+        assert_eq!(preceded(&host), [false, true, false, false]);
+        known.learn(&first.and(graph));
+        assert_eq!(preceded(&known), [true, true, true, false]);
+        assert!(known.nodes.is_empty(), "{known:?}");
+        host.learn(&known);
+        assert!(host.nodes.is_empty(), "{host:?}");
     }
 }

@@ -17,14 +17,16 @@ pub(crate) struct Operation {
     pub(crate) work: Work,
     /// What it waits for, beside those before it on its stream.
     pub(crate) waits_for: Option<Arc<Record>>,
+    /// Its own place, if others can wait for it.
+    pub(crate) record: Option<Arc<Record>>,
 }
 
-/// An event's place in a stream.
+/// The place of an event, or of a graph's launch, in a stream.
 #[derive(Debug)]
 pub(crate) struct Record {
     /// The stream's device.
     pub(crate) device: usize,
-    /// Whether all before it is over.
+    /// Whether it is over, and all before it.
     pub(crate) is_over: AtomicBool,
     pub(crate) known: Known,
 }

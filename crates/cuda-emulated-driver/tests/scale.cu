@@ -45,3 +45,9 @@ extern "C" __global__ void wait_for_host(const uint32_t* counter, uint32_t goal)
     while (ld_acquire_sys(counter) < goal) __nanosleep(100);
 }
 KERNEL(wait_for_host)
+
+// Puts a value in place of another one, whatever the order of others that do.
+extern "C" __global__ void exchange(uint32_t* word, uint32_t value) {
+  if (threadIdx.x == 0) atomicExch(word, value);
+}
+KERNEL(exchange)

@@ -6,10 +6,10 @@ use crate::calls;
 use crate::control::{set, take_reports};
 use crate::driver::lose_device;
 
-/// Sets one of `devices`, `memory_bytes`, `multiprocessors`, `architecture`, `seed`, `pause_us`, `fail_launch` (the nth launch from now on fails),
-/// `fail_allocation` (the nth allocation of a device's memory from now on finds none), `full_from` (from the nth on all find none), `lose_device` (the
-/// device of an index is lost at once), or adds a library of kernels (`kernels`, a path) or, once there is one, others that launches run
-/// (`runs_only`, what the names of these kernels begin with). Returns 0, or 1 if it cannot be set.
+/// Sets one of `devices`, `memory_bytes`, `multiprocessors`, `architecture`, `seed`, `pause_us`, `fail_launch` (the nth launch from now on fails; each
+/// node of a graph that runs is one), `fail_allocation` (the nth allocation of a device's memory from now on finds none), `full_from` (from the nth on
+/// all find none), `lose_device` (the device of an index is lost at once), or adds a library of kernels (`kernels`, a path) or, once there is one, others
+/// that launches run (`runs_only`, what the names of these kernels begin with). Returns 0, or 1 if it cannot be set.
 ///
 /// # Safety
 /// Both are strings that end with a zero.
@@ -36,8 +36,9 @@ unsafe extern "C" fn emulated_cuda_reports(to: *mut c_char, len: usize) -> usize
 }
 
 /// Writes what each thread has asked of the driver to `to`, with a zero at the end: lines of the thread's name, what is counted, and the number, with
-/// tabs between them. Names of functions count calls, `nanoseconds` their time of a processor, and other lines operations of that description. Returns
-/// the bytes of the text; what does not fit `len` bytes is left out.
+/// tabs between them. Names of functions count calls, `nanoseconds` their time of a processor, and other lines operations of that description: `a graph`
+/// launches of graphs, `a launch of K` those of a kernel, and `a launch of K by a graph` nodes with it of the graphs that were launched. Returns the bytes
+/// of the text; what does not fit `len` bytes is left out.
 ///
 /// # Safety
 /// `to` has room for `len` bytes, at least one.

@@ -4,6 +4,7 @@
 
 mod configuration;
 mod devices;
+mod graphs;
 mod memory;
 mod modules;
 mod streams;

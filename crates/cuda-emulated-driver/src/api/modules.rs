@@ -2,21 +2,20 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use batchmaker_cuda_emulator::{Launch, Schedule, THREADS_MAX, run_among};
+use batchmaker_cuda_emulator::THREADS_MAX;
 
 use super::status;
 use super::streams::stream;
-use crate::control::{is_to_fail, report, settings};
-use crate::driver::{Function, current};
+use crate::control::{report, settings};
+use crate::driver::current;
 use crate::image;
-use crate::lock::lock;
+use crate::launches::{Function, KernelLaunch, Shape};
 use crate::occupancy;
 use crate::order::Preceding;
 use crate::status::Status;
-use crate::watched::Watched;
+use crate::watched::run;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuModuleLoadData(to: *mut *mut c_void, image: *const c_void) -> i32 {
@@ -140,80 +139,19 @@ unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     unsafe { cuOccupancyMaxActiveBlocksPerMultiprocessor(to, function, threads, dynamic_shared) }
 }
 
-/// The extents of a launch.
-struct Shape {
-    grid: [u32; 3],
-    block: [u32; 3],
-    dynamic_shared: u32,
-    is_cooperative: bool,
-}
-
 unsafe fn launch(
     function: *mut c_void,
     shape: Shape,
     handle: *mut c_void,
-    arguments: *mut *mut c_void,
+    [arguments, extra]: [*mut *mut c_void; 2],
 ) -> Result<(), Status> {
     let (driver, device) = current()?;
-    let of: Arc<Function> = driver.functions.get(function.addr())?;
-    let Shape { grid, block, dynamic_shared, is_cooperative } = shape;
-    let product = |of: [u32; 3]| of.iter().map(|&of| u64::from(of)).product::<u64>();
-    let (blocks, threads) = (product(grid), product(block));
-    let [_, grid_y, grid_z] = grid;
-    let is_too_large = threads > 1024 || block[2] > 64 || grid_y.max(grid_z) > 65_535;
-    let shared_max = of.dynamic_shared_max.load(Ordering::Relaxed);
-    if blocks == 0 || threads == 0 || is_too_large || dynamic_shared > shared_max {
-        return Err(Status::InvalidValue);
-    }
-    let threads = threads as u32;
-    let shared = of.entry.shared + dynamic_shared;
-    let of_one = occupancy::blocks(threads, of.entry.registers, shared);
-    // The emulator has no more threads at a time than a GPU of two such multiprocessors.
-    let resident_max = THREADS_MAX as u32 / threads;
-    let resident = (of_one * settings().multiprocessors).min(resident_max);
-    if resident == 0 {
-        return Err(Status::LaunchOutOfResources);
-    }
-    if is_cooperative && blocks > u64::from(resident) {
-        return Err(Status::CooperativeLaunchTooLarge);
-    }
-    let argument = |(at, &bytes): (usize, &usize)| {
-        // SAFETY: the caller's promise: a pointer to each argument.
-        unsafe { std::slice::from_raw_parts((*arguments.add(at)).cast::<u8>(), bytes).to_vec() }
-    };
-    let arguments: Vec<Vec<u8>> =
-        of.kernel.parameter_bytes.iter().enumerate().map(argument).collect();
-    let what = format!("a launch of {}", of.kernel.name);
+    let function = driver.functions.get(function.addr())?;
+    // SAFETY: the caller's promise.
+    let launch = unsafe { KernelLaunch::new(function, shape, arguments, extra) }?;
+    let what = format!("a launch of {}", launch.kernel());
     let work = move |operation: u32, preceding: &Preceding| {
-        let seed = {
-            let settings = &mut *settings();
-            if is_to_fail(&mut settings.fail_launch) {
-                return Err(Status::LaunchFailed);
-            }
-            let only = &settings.runs_only;
-            if !only.is_empty() && !only.iter().any(|only| of.kernel.name.starts_with(only)) {
-                return Ok(());
-            }
-            settings.seed
-        };
-        let _running = lock(&driver.running);
-        let launch = Launch {
-            kernel: &of.kernel,
-            grid,
-            block,
-            dynamic_shared: dynamic_shared as usize,
-            resident_blocks_max: resident as usize,
-            arguments,
-        };
-        let schedule = Schedule::of_seed(seed ^ u64::from(operation) << 20);
-        let watched = Watched { driver, device, operation, preceding };
-        // SAFETY: `running` is held; what the arguments lead to is the caller's promise.
-        let outcome = unsafe {
-            run_among(&driver.memory, &launch, schedule, (operation, preceding), &watched)
-        };
-        let is_right = outcome.reports.is_empty();
-        outcome.reports.iter().for_each(|of| report(of.to_string()));
-        is_right.then_some(()).ok_or(Status::LaunchFailed)
+        run(driver, device, &launch, (operation, preceding))
     };
     driver.submit(stream(handle)?, &what, None, Box::new(work))
 }
@@ -230,12 +168,12 @@ unsafe extern "C" fn cuLaunchKernel(
     dynamic_shared: c_uint,
     handle: *mut c_void,
     arguments: *mut *mut c_void,
-    _extra: *mut *mut c_void,
+    extra: *mut *mut c_void,
 ) -> i32 {
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
     let shape = Shape { grid, block, dynamic_shared, is_cooperative: false };
     // SAFETY: the caller's promise.
-    status(|| unsafe { launch(function, shape, handle, arguments) })
+    status(|| unsafe { launch(function, shape, handle, [arguments, extra]) })
 }
 
 #[unsafe(no_mangle)]
@@ -254,5 +192,5 @@ unsafe extern "C" fn cuLaunchCooperativeKernel(
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
     let shape = Shape { grid, block, dynamic_shared, is_cooperative: true };
     // SAFETY: the caller's promise.
-    status(|| unsafe { launch(function, shape, handle, arguments) })
+    status(|| unsafe { launch(function, shape, handle, [arguments, ptr::null_mut()]) })
 }
