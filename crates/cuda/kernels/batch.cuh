@@ -44,13 +44,29 @@ struct Operand {
   uint32_t stride;  // bytes from row to row, or of half a slot
 };
 
+// What of a batch changes from task to task of a roster, in the GPU's memory: launches of a graph have the same arguments each time.
+struct Now {
+  int count;
+  uint32_t time;  // at the first step
+};
+
 struct Batch {
   const Row* rows;
   const Port* ports;
   const uint32_t* ended;  // for each slot, whether its chain has reached its end of sequence
-  int count;
-  uint32_t time;
+  const Now* now;         // or null
+  int count;              // with `now`, the most that there may be
+  uint32_t time;          // with `now`, the steps of the task before this one
 };
+
+// A batch with the count and the time that it has now.
+DEVICE Batch as_now(Batch batch) {
+  if (batch.now) {
+    batch.count = batch.now->count;
+    batch.time += batch.now->time;
+  }
+  return batch;
+}
 
 // The node that a row is at.
 DEVICE uint32_t node_of(const Batch& batch, int row) { return batch.time - batch.rows[row].first; }

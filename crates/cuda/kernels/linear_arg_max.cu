@@ -55,13 +55,17 @@ template <class Weights> DEVICE void linear_arg_max(const LinearArguments& of) {
 }
 
 #define LINEAR(NAME, WEIGHTS)                                                                                                     \
-  extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) NAME(LinearArguments of) { linear_arg_max<WEIGHTS>(of); } \
+  extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) NAME(LinearArguments of) { \
+    of.batch = as_now(of.batch);                                                                                                  \
+    if ((int)blockIdx.y * ROWS < of.batch.count) linear_arg_max<WEIGHTS>(of);                                                     \
+  }                                                                                                                               \
   KERNEL(NAME)
 
 LINEAR(linear_arg_max_f32, F32)
 LINEAR(linear_arg_max_bf16, Bf16)
 
 extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) arg_max_of_parts(LinearArguments of) {
+  of.batch = as_now(of.batch);
   const int row = blockIdx.x * GROUPS + threadIdx.y, blocks = (of.outputs + UNITS - 1) / UNITS;
   if (row >= of.batch.count) return;
   Greatest greatest = {LEAST, 0};

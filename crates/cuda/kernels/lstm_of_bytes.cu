@@ -69,6 +69,7 @@ DEVICE Operand between_of_x(const StepArguments& of) {
 
 // A warp a row.
 extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) lstm_whole_numbers(StepArguments of) {
+  of.batch = as_now(of.batch);
   const int row = blockIdx.x * GROUPS + threadIdx.y;
   if (row >= of.batch.count) return;
   write_whole_h((float*)locate(of.batch, of.between, row), (const float*)locate(of.batch, of.h, row), of.hidden);

@@ -29,11 +29,12 @@ static_assert(THREADS_OF_SQUARE == UNITS * GROUPS, "a thread for each part");
 // Finds x of the rows of a block. Rows are those of the first step, then those of the second, and so on.
 DEVICE void find_x(const float* (&of_x)[SIDE], const ProjectionArguments& of, int thread, int first) {
   if (thread >= SIDE) return;
-  const int row = first + thread;
-  const bool is_there = row < of.steps * of.batch.count;
-  Batch at_step = of.batch;
-  at_step.time += row / of.batch.count;
-  of_x[thread] = is_there ? look_up(at_step, of.x, of.lookup, row % of.batch.count) : nullptr;
+  // Sums have room for as many rows as there may be.
+  const int rows = of.batch.count, row = first + thread;
+  Batch at_step = as_now(of.batch);
+  at_step.time += row / rows;
+  const bool is_there = row < of.steps * rows && row % rows < at_step.count;
+  of_x[thread] = is_there ? look_up(at_step, of.x, of.lookup, row % rows) : nullptr;
 }
 
 template <class Weights> DEVICE void project_inputs(const ProjectionArguments& of) {

@@ -102,5 +102,8 @@ template <class Cell> DEVICE void write_states(const StepArguments& of, const fl
 
 // A kernel of which a multiprocessor holds so many blocks at least.
 #define STEP(NAME, BLOCKS, ...)                                                                                        \
-  extern "C" __global__ void __launch_bounds__(UNITS * GROUPS, BLOCKS) NAME(StepArguments of) { __VA_ARGS__(of); } \
+  extern "C" __global__ void __launch_bounds__(UNITS * GROUPS, BLOCKS) NAME(StepArguments of) {                           \
+    of.batch = as_now(of.batch);                                                                                      \
+    if ((int)blockIdx.y * ROWS < of.batch.count) __VA_ARGS__(of);                                                     \
+  }                                                                                                                    \
   KERNEL(NAME)

@@ -26,7 +26,9 @@ struct CopyOperandArguments {
 
 // Copies an operand of each row to another.
 extern "C" __global__ void __launch_bounds__(THREADS) copy_operand(CopyOperandArguments of) {
+  of.batch = as_now(of.batch);
   const int row = blockIdx.x;
+  if (row >= of.batch.count) return;
   const bool is_wanted = !of.clears_idle || is_running(of.batch, row);
   copy_bytes(locate(of.batch, of.to, row), is_wanted ? locate(of.batch, of.from, row) : nullptr, of.bytes, THREADS);
 }
@@ -52,7 +54,9 @@ struct FinishArguments {
 
 // Ends a step: a chain whose output is its stop has ended, and writes nothing; others write their sinks.
 extern "C" __global__ void __launch_bounds__(THREADS) finish_step(FinishArguments of) {
+  of.batch = as_now(of.batch);
   const int row = blockIdx.x;
+  if (row >= of.batch.count) return;
   const Row* own = of.batch.rows + row;
   if (!is_running(of.batch, row)) return;
   const uint32_t node = node_of(of.batch, row);

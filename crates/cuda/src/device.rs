@@ -75,6 +75,7 @@ impl CudaDevice {
             retired: Mutex::default(),
             bytes: Mutex::default(),
             projected_bytes: config.projected_bytes,
+            graphs_max: config.graphs_max,
             quantum: config.quantum.unwrap_or_default(),
             poll_for: config.poll_for,
         });

@@ -23,6 +23,8 @@ pub(crate) struct DeviceState {
     pub(crate) bytes: Mutex<usize>,
     /// The most bytes of products of inputs ahead of steps.
     pub(crate) projected_bytes: usize,
+    /// The most graphs of a worker.
+    pub(crate) graphs_max: usize,
     /// How long launches run task after task, of cells that have a kernel for it.
     pub(crate) quantum: Quantum,
     /// The time for which completions are polled before a thread sleeps.

@@ -4,7 +4,7 @@
 use cudarc::driver::sys;
 
 /// The functions.
-pub(crate) const FUNCTIONS: [&str; 40] = [
+pub(crate) const FUNCTIONS: [&str; 46] = [
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
     "cuDeviceGet",
@@ -21,6 +21,12 @@ pub(crate) const FUNCTIONS: [&str; 40] = [
     "cuEventSynchronize",
     "cuGetErrorName",
     "cuGetErrorString",
+    "cuGraphAddKernelNode_v2",
+    "cuGraphCreate",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
     "cuInit",
     "cuLaunchCooperativeKernel",
     "cuLaunchHostFunc",

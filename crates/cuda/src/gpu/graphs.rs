@@ -13,8 +13,8 @@ use super::error::GpuError;
 use super::launches::Launches;
 use super::stream::Stream;
 
-/// The fewest launches for which a graph pays: the driver takes about as long for a graph as for two launches.
-const LAUNCHES_MIN: usize = 3;
+/// The fewest launches for which a graph pays: on an H200, a graph of one kernel took no longer than a launch (`bench/gpu/README.md`).
+const LAUNCHES_MIN: usize = 2;
 
 /// Graphs of launches that came more than once, and the launches that came once, of which the least recently used are forgotten.
 pub(crate) struct Graphs {
@@ -37,6 +37,11 @@ impl Graphs {
     /// Room for graphs; 0: launches are submitted one by one.
     pub(crate) fn new(graphs_max: usize) -> Self {
         Self { graphs_max, known: HashMap::new(), submitted: 0 }
+    }
+
+    /// Whether there is room for any.
+    pub(crate) fn are_kept(&self) -> bool {
+        self.graphs_max > 0
     }
 
     /// Submits launches: as a graph, if they have come before.
@@ -105,10 +110,7 @@ impl Graph {
         }
     }
 
-    fn instantiate(
-        graph: sys::CUgraph,
-        launches: &Launches,
-    ) -> Result<sys::CUgraphExec, GpuError> {
+    fn instantiate(graph: sys::CUgraph, launches: &Launches) -> Result<sys::CUgraphExec, GpuError> {
         let mut before: Option<sys::CUgraphNode> = None;
         for (launch, argument) in launches.iter() {
             let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
@@ -133,7 +135,13 @@ impl Graph {
             let count = usize::from(before.is_some());
             // SAFETY: the driver copies the argument, which has the layout of the kernel's parameter, and writes the handle.
             let added = unsafe {
-                sys::cuGraphAddKernelNode_v2(&raw mut handle, graph, depends_on, count, &raw const node)
+                sys::cuGraphAddKernelNode_v2(
+                    &raw mut handle,
+                    graph,
+                    depends_on,
+                    count,
+                    &raw const node,
+                )
             };
             added.result()?;
             before = Some(handle);

@@ -8,6 +8,8 @@
 //! | `functions.rs` | the functions of the driver that are called |
 //! | `device.rs` | a GPU: its context and its kernels |
 //! | `resident.rs` | a kernel that is compiled for one cell |
+//! | `launches.rs` | launches one after the other |
+//! | `graphs.rs` | launches that one call submits again |
 //! | `stream.rs` | a stream of work for a GPU, and events in it |
 //! | `pool.rs` | memory of a GPU |
 //! | `pieces.rs` | pieces of memory of a few sizes |
@@ -22,8 +24,10 @@ mod compiler;
 mod device;
 mod error;
 mod functions;
+mod graphs;
 mod image_cache;
 mod images;
+mod launches;
 mod pieces;
 mod pinned;
 mod pool;
@@ -34,7 +38,9 @@ pub use compiler::nvrtc;
 pub(crate) use device::{Gpu, devices};
 pub(crate) use error::GpuError;
 pub(crate) use functions::FUNCTIONS;
+pub(crate) use graphs::Graphs;
 pub use images::Images;
+pub(crate) use launches::Launches;
 pub(crate) use pieces::{Pieces, Place, piece_bytes};
 pub(crate) use pinned::Pinned;
 pub(crate) use pool::{Allocation, Pool};

@@ -9,6 +9,8 @@ use cudarc::driver::{DriverError, result, sys};
 
 use super::device::Gpu;
 use super::error::GpuError;
+use super::graphs::Graph;
+use super::launches::Launches;
 use super::pinned::Pinned;
 use super::resident::ResidentKernel;
 
@@ -152,6 +154,27 @@ impl Stream {
         argument: &A,
     ) -> Result<(), GpuError> {
         self.launch_by(result::launch_cooperative_kernel, kernel.function(), shape, argument)
+    }
+
+    /// Launches kernels one after the other.
+    pub(crate) fn launch_all(&self, launches: &Launches) -> Result<(), GpuError> {
+        self.gpu.bind()?;
+        for (launch, argument) in launches.iter() {
+            let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
+            let [grid, block] = [launch.grid, launch.block].map(|[x, y, z]| (x, y, z));
+            // SAFETY: the driver copies the argument, which has the layout of the kernel's parameter.
+            unsafe {
+                result::launch_kernel(launch.kernel, grid, block, 0, self.raw, &mut arguments)
+            }?;
+        }
+        Ok(())
+    }
+
+    /// Launches a graph.
+    pub(super) fn launch_graph(&self, graph: &Graph) -> Result<(), GpuError> {
+        self.gpu.bind()?;
+        // SAFETY: the graph is there, and of this GPU.
+        Ok(unsafe { sys::cuGraphLaunch(graph.raw(), self.raw) }.result()?)
     }
 
     fn launch_by<A: Pod>(

@@ -88,6 +88,16 @@ impl Operand {
     }
 }
 
+/// What of a batch changes from task to task of a roster, in the GPU's memory: launches of a graph have the same arguments each time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+pub struct Now {
+    /// The number of rows.
+    pub count: i32,
+    /// The time of the first step.
+    pub time: u32,
+}
+
 /// A batch, as a kernel is given it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -98,9 +108,11 @@ pub struct Batch {
     pub ports: u64,
     /// The address of a word for each slot, which is 1 once its chain has reached its end of sequence; 0 for none.
     pub ended: u64,
-    /// The number of rows.
+    /// The address of a [`Now`], or 0.
+    pub now: u64,
+    /// The number of rows; where there is a `now`, the most that there may be.
     pub count: i32,
-    /// The time of the step, which rises by one with each.
+    /// The time of the step, which rises by one with each; where there is a `now`, the steps of the task before this one.
     pub time: u32,
 }
 

@@ -57,7 +57,7 @@ pub const SOURCES: [Source; 6] = sources![
 ];
 
 /// The headers that they include.
-pub const HEADERS: [Source; 9] = sources![
+pub const HEADERS: [Source; 10] = sources![
     "portable.cuh",
     "copies.cuh",
     "signal.cuh",
@@ -65,6 +65,7 @@ pub const HEADERS: [Source; 9] = sources![
     "weights.cuh",
     "products.cuh",
     "recurrent.cuh",
+    "fragments.cuh",
     "persistent.cuh",
     "quantum.cuh"
 ];

@@ -255,7 +255,7 @@ impl PersistentKernel {
     }
 
     /// Kernels of all cells of the sizes of GRNN's Table 1, in the mappings that its cost model ranks first on a GPU of 132 multiprocessors: those whose
-    /// registers are kept in a table. An LSTM and a GRU for all batches, others for one.
+    /// registers are kept in a table. An LSTM and a GRU for all batches, others for one; in bfloat16 the largest size.
     pub fn of_table_1() -> Vec<Self> {
         let mut kernels = Vec::new();
         for (rows, limits, all) in Self::ranked_for_table_1() {
@@ -279,10 +279,12 @@ impl PersistentKernel {
             (gru(false), &[10]),
             (rnn, &[10]),
         ];
-        let in_f32 = kinds.clone().map(|(kind, batches)| (kind, Storage::F32, batches));
-        let in_bf16 = kinds.map(|(kind, _)| (kind, Storage::Bf16, &[8][..]));
-        in_f32.into_iter().chain(in_bf16).flat_map(move |(kind, storage, batches)| {
-            let sizes = [64, 256, 1024].into_iter();
+        let all: [usize; 3] = [64, 256, 1024];
+        let in_f32 =
+            kinds.clone().map(|(kind, batches)| (kind, Storage::F32, batches, all.to_vec()));
+        let in_bf16 = kinds.map(|(kind, _)| (kind, Storage::Bf16, &[8][..], vec![1024]));
+        in_f32.into_iter().chain(in_bf16).flat_map(move |(kind, storage, batches, sizes)| {
+            let sizes = sizes.into_iter();
             let sizes = sizes.flat_map(move |of| batches.iter().map(move |&rows| (of, rows)));
             sizes.map(move |size| {
                 (size.1, limits, Self::ranked_as(&kind, storage, size, limits, &model))

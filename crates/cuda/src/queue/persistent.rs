@@ -3,7 +3,7 @@
 use super::steps::Run;
 use super::submitter::{Submitter, TaskError};
 use crate::cells::{OperationBody, Persistent, Step};
-use crate::gpu::GpuError;
+use crate::gpu::{GpuError, Launches};
 use crate::kernels::batch::Batch;
 use crate::kernels::persistent::PersistentArguments;
 
@@ -44,7 +44,9 @@ impl Submitter {
             let steps = at_once.min(steps - first);
             let batch = Batch { time: run.batch.time.wrapping_add(first as u32), ..run.batch };
             let cell = (&**run.typed.cell, run.typed.stepwise);
-            self.project(cell, &frame.projected, batch, steps)?;
+            let mut launches = Launches::default();
+            self.project(cell, &frame.projected, batch, steps, &mut launches);
+            self.worker.stream.launch_all(&launches)?;
             let arguments = PersistentArguments {
                 batch,
                 h: state(0),

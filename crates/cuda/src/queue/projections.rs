@@ -2,7 +2,7 @@
 
 use super::submitter::Submitter;
 use crate::cells::{CudaCell, Operation, OperationBody, Step, Stepwise};
-use crate::gpu::GpuError;
+use crate::gpu::Launches;
 use crate::kernels::batch::{Batch, Operand};
 use crate::kernels::projection::{Projection, ProjectionArguments, ROWS_MAX};
 use crate::kernels::tiles;
@@ -100,14 +100,15 @@ impl Submitter {
         Extent { rows, steps, may_end, projected_bytes: self.state.projected_bytes }
     }
 
-    /// Multiplies x of so many steps, the first of which is that of `batch`.
+    /// Adds launches that multiply x of so many steps, the first of which is that of `batch`.
     pub(super) fn project(
         &self,
         (cell, stepwise): (&CudaCell, &Stepwise),
         projected: &Projected,
         batch: Batch,
         steps: usize,
-    ) -> Result<(), GpuError> {
+        launches: &mut Launches,
+    ) {
         let constants = cell.constants.on(self.worker.number);
         for &Sums { operation, launch, projection, at } in &projected.sums {
             let operation = &stepwise.operations[operation];
@@ -128,9 +129,8 @@ impl Submitter {
                 padding: 0,
             };
             let grid = projection.grid(batch.count as usize, steps);
-            self.worker.stream.launch(projection.kernel, grid, tiles::BLOCK, &arguments)?;
+            launches.push(self.worker.gpu(), projection.kernel, [grid, tiles::BLOCK], &arguments);
         }
-        Ok(())
     }
 }
 

@@ -126,7 +126,14 @@ impl Submitter {
         let [done, statuses, end_count] = self.completions.addresses();
         QuantumArguments {
             of: PersistentArguments {
-                batch: Batch { rows: task.rows, ports: task.ports, ended: 0, count: 0, time: 0 },
+                batch: Batch {
+                    rows: task.rows,
+                    ports: task.ports,
+                    ended: 0,
+                    now: 0,
+                    count: 0,
+                    time: 0,
+                },
                 h: state(0),
                 c: state(1),
                 next_h: next_state(0),

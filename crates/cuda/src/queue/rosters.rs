@@ -13,7 +13,7 @@ use super::submitter::{Submitter, TaskError};
 use super::upload::Upload;
 use crate::cells::CudaCell;
 use crate::gpu::{Allocation, GpuError};
-use crate::kernels::batch::{Batch, Port, Row};
+use crate::kernels::batch::{Batch, Now, Port, Row};
 use crate::lock::lock;
 
 /// Rows that there is memory for at first.
@@ -239,9 +239,14 @@ impl Submitter {
             return Ok(());
         }
         let mut slots = lock(&slots);
-        let extent = self.extent(roster.members.len(), steps as usize, may_end > 0);
+        // Tasks whose launches have the same arguments are graphs.
+        let repeats = self.graphs.are_kept() && typed.stepwise.repeats();
+        let rows_now = roster.members.len();
+        let rows = if repeats { rows_now.next_power_of_two().max(ROWS_MIN) } else { rows_now };
+        let extent = self.extent(rows, steps as usize, may_end > 0);
         let frame = self.frame(typed, extent, Some(&slots))?;
         let outputs = upload.keep(&frame.outputs(typed));
+        let now = upload.keep(&[Now { count: rows_now as i32, time }]);
         let at = self.bring(upload)?;
         self.ends_expected += may_end;
         let memory = roster.memory.as_ref().expect("room was made");
@@ -249,12 +254,13 @@ impl Submitter {
             rows: memory.rows.at(),
             ports: memory.ports.at(),
             ended: slots.ended(),
-            count: roster.members.len() as i32,
-            time,
+            now: if repeats { at + now } else { 0 },
+            count: rows as i32,
+            time: if repeats { 0 } else { time },
         };
         slots.advance(steps);
         let (frame, finishes) = (&frame, &finishes[..]);
-        self.run_batch(&Run { typed, frame, batch, outputs: at + outputs, finishes })
+        self.run_batch(&Run { typed, frame, batch, outputs: at + outputs, finishes, repeats })
     }
 
     /// Has memory for the members of a roster. In new memory all are new.

@@ -89,11 +89,19 @@ impl Submitter {
             rows: at + rows,
             ports: at + ports,
             ended: slots.map_or(0, Slots::ended),
+            now: 0,
             count: list.rows.len() as i32,
             time: 0,
         };
         self.ends_expected += may_end;
         let (frame, finishes) = (&frame, &[finishes][..]);
-        self.run_batch(&Run { typed, frame, batch, outputs: at + outputs, finishes })
+        self.run_batch(&Run {
+            typed,
+            frame,
+            batch,
+            outputs: at + outputs,
+            finishes,
+            repeats: false,
+        })
     }
 }

@@ -8,7 +8,7 @@ use super::programs::{HostRows, HostRun};
 use super::projections::{Extent, Projected};
 use super::submitter::{Submitter, TaskError};
 use crate::cells::{CudaCell, Operation, OperationBody, Program, Stepwise, Table};
-use crate::gpu::GpuError;
+use crate::gpu::{GpuError, Launches};
 use crate::kernels::batch::{Batch, Lookup, Operand};
 use crate::kernels::linear::{LinearArguments, PART_BYTES};
 use crate::kernels::recurrent::StepArguments;
@@ -105,6 +105,8 @@ pub(super) struct Run<'a> {
     pub(super) outputs: u64,
     /// For each step, whether a row writes what it computes, or may end.
     pub(super) finishes: &'a [bool],
+    /// Whether launches with the same arguments will come again.
+    pub(super) repeats: bool,
 }
 
 impl Submitter {
@@ -135,23 +137,33 @@ impl Submitter {
         let staged = operations.iter().map(|operation| self.stage_program(run, operation));
         let host_runs = staged.collect::<Result<Vec<_>, _>>()?;
         let (steps, projected) = (run.finishes.len(), &run.frame.projected);
+        let mut launches = std::mem::take(&mut self.launches);
+        launches.clear();
         for (step, &finishes) in run.finishes.iter().enumerate() {
             let batch = Batch { time: run.batch.time.wrapping_add(step as u32), ..run.batch };
             if projected.steps > 0 && step % projected.steps == 0 {
                 let cell = (&**run.typed.cell, run.typed.stepwise);
-                self.project(cell, projected, batch, projected.steps.min(steps - step))?;
+                let steps = projected.steps.min(steps - step);
+                self.project(cell, projected, batch, steps, &mut launches);
             }
             for (number, host_run) in host_runs.iter().enumerate() {
-                self.run_operation(run, (batch, step), (number, host_run.as_ref()))?;
+                let operation = (number, host_run.as_ref());
+                self.run_operation(run, (batch, step), operation, &mut launches)?;
             }
-            self.pass_states(run, batch)?;
+            self.pass_states(run, batch, &mut launches);
             if finishes {
                 let inputs = run.typed.stepwise.inputs;
                 let arguments = self.completions.finish(batch, run.outputs, inputs);
                 let grid = [batch.count as u32, 1, 1];
-                self.worker.stream.launch(FINISH_STEP, grid, BLOCK, &arguments)?;
+                launches.push(self.worker.gpu(), FINISH_STEP, [grid, BLOCK], &arguments);
             }
         }
+        let stream = &self.worker.stream;
+        match run.repeats {
+            true => self.graphs.submit(stream, &launches)?,
+            false => stream.launch_all(&launches)?,
+        }
+        self.launches = launches;
         Ok(())
     }
 
@@ -160,6 +172,7 @@ impl Submitter {
         run: &Run<'_>,
         (batch, at): (Batch, usize),
         (number, host_run): (usize, Option<&Arc<HostRun>>),
+        launches: &mut Launches,
     ) -> Result<(), GpuError> {
         let operation = &run.typed.stepwise.operations[number];
         let constants = run.typed.cell.constants.on(self.worker.number);
@@ -167,14 +180,14 @@ impl Submitter {
         let read = |at: usize| run.frame.register(operation.reads.get(at).copied().flatten());
         let write = |at: usize| run.frame.register(operation.writes.get(at).copied());
         let between = run.frame.between;
-        let stream = &self.worker.stream;
+        let gpu = self.worker.gpu();
         match &operation.body {
             OperationBody::Step(step) => {
                 let row_bytes = step.packed.between_bytes();
                 let place = |of: Option<u64>| of.map_or(0, |place| constants + place);
                 let [w_scale, r_scale] = step.scales.map(place);
-                let launches = step.packed.launches.iter().zip(&step.weights);
-                for (place_of, (launch, weights)) in launches.enumerate() {
+                let kernels = step.packed.launches.iter().zip(&step.weights);
+                for (place_of, (launch, weights)) in kernels.enumerate() {
                     let [w, r, b] = weights.map(|place| constants + place);
                     let arguments = StepArguments {
                         batch,
@@ -196,7 +209,7 @@ impl Submitter {
                         hidden: step.packed.hidden_size() as i32,
                     };
                     let grid = launch.grid(rows);
-                    stream.launch(launch.kernel, grid, tiles::BLOCK, &arguments)?;
+                    launches.push(gpu, launch.kernel, [grid, tiles::BLOCK], &arguments);
                 }
             }
             OperationBody::Tree(tree) => {
@@ -219,7 +232,7 @@ impl Submitter {
                     hidden: tree.packed.hidden_size() as i32,
                 };
                 let grid = tree.packed.grid(rows);
-                stream.launch(tree.packed.kernel, grid, tiles::BLOCK, &arguments)?;
+                launches.push(gpu, tree.packed.kernel, [grid, tiles::BLOCK], &arguments);
             }
             OperationBody::Linear(linear) => {
                 let [w, b] = linear.weights.map(|place| constants + place);
@@ -235,12 +248,12 @@ impl Submitter {
                 };
                 let grids = linear.packed.grids(rows);
                 for (kernel, grid) in linear.packed.kernels.into_iter().zip(grids) {
-                    stream.launch(kernel, grid, tiles::BLOCK, &arguments)?;
+                    launches.push(gpu, kernel, [grid, tiles::BLOCK], &arguments);
                 }
             }
             OperationBody::Program(program) => {
                 let host_run = host_run.expect("a program has memory of the host");
-                self.run_program(run, batch, (operation, program, host_run))?;
+                self.run_program(run, batch, (operation, program, host_run), launches)?;
             }
         }
         Ok(())
@@ -284,6 +297,7 @@ impl Submitter {
         run: &Run<'_>,
         batch: Batch,
         (operation, program, host_run): (&Operation, &Arc<Program>, &Arc<HostRun>),
+        launches: &mut Launches,
     ) -> Result<(), GpuError> {
         let rows = batch.count as usize;
         let registers = &run.typed.stepwise.registers;
@@ -292,21 +306,23 @@ impl Submitter {
         for (of, &register) in host_run.inputs.iter().zip(operation.reads.iter().flatten()) {
             let (bytes, from) = (registers[register], run.frame.register(Some(register)));
             // Programs run on rows of zeros where nobody wants what they compute: they fail on none of them.
-            self.copy_operand(batch, (from, on_host(of, bytes)), bytes, true)?;
+            self.copy_operand(batch, (from, on_host(of, bytes)), (bytes, true), launches);
         }
+        self.worker.stream.launch_all(launches)?;
+        launches.clear();
         let (program, on_stream) = (program.clone(), host_run.clone());
         self.worker.stream.run_on_host(move || {
             on_stream.run(|inputs, threads| program.program.run(rows, inputs, threads));
         })?;
         for (of, &register) in host_run.outputs.iter().zip(&operation.writes) {
             let (bytes, to) = (registers[register], run.frame.register(Some(register)));
-            self.copy_operand(batch, (on_host(of, bytes), to), bytes, false)?;
+            self.copy_operand(batch, (on_host(of, bytes), to), (bytes, false), launches);
         }
         Ok(())
     }
 
     /// Copies states that no operation writes to where they are after the step.
-    fn pass_states(&self, run: &Run<'_>, batch: Batch) -> Result<(), GpuError> {
+    fn pass_states(&self, run: &Run<'_>, batch: Batch, launches: &mut Launches) {
         let of = run.typed.stepwise;
         for (state, &register) in of.outputs.iter().take(of.states.len()).enumerate() {
             let is_written =
@@ -314,21 +330,21 @@ impl Submitter {
             if !is_written {
                 let (from, bytes) = (run.frame.registers[register], of.registers[register]);
                 let to = run.frame.next_states[state];
-                self.copy_operand(batch, (from, to), bytes, false)?;
+                self.copy_operand(batch, (from, to), (bytes, false), launches);
             }
         }
-        Ok(())
     }
 
     fn copy_operand(
         &self,
         batch: Batch,
         (from, to): (Operand, Operand),
-        bytes: usize,
-        clears_idle: bool,
-    ) -> Result<(), GpuError> {
+        (bytes, clears_idle): (usize, bool),
+        launches: &mut Launches,
+    ) {
         let (bytes, clears_idle) = (bytes as u32, u32::from(clears_idle));
         let arguments = CopyOperandArguments { batch, from, to, bytes, clears_idle };
-        self.worker.stream.launch(COPY_OPERAND, [batch.count as u32, 1, 1], BLOCK, &arguments)
+        let grid = [batch.count as u32, 1, 1];
+        launches.push(self.worker.gpu(), COPY_OPERAND, [grid, BLOCK], &arguments);
     }
 }

@@ -10,7 +10,7 @@ use super::completions::Completions;
 use super::programs::ProgramFailure;
 use super::ring::{Resumed, Ring};
 use super::upload::{Upload, Written};
-use crate::gpu::{Allocation, GpuError};
+use crate::gpu::{Allocation, GpuError, Graphs, Launches};
 use crate::kernels::rows::{BLOCK, COPY_ROWS, Copy, CopyArguments};
 use crate::memory::{Staged, Staging};
 use crate::state::DeviceState;
@@ -75,6 +75,10 @@ pub(super) struct Submitter {
     /// The number of the last work whose results the host has taken.
     pub(super) collected: u64,
     staging: Staging,
+    /// Launches of tasks that come again.
+    pub(super) graphs: Graphs,
+    /// None, in memory that earlier tasks' launches had.
+    pub(super) launches: Launches,
     /// Values of requests that come to the GPU with the next upload, before its own copies.
     arriving: Vec<Arrival>,
     arriving_bytes: usize,
@@ -99,6 +103,8 @@ impl Submitter {
         let completions = completions.map_err(|error| DeviceError::Resources(error.to_string()))?;
         Ok(Self {
             staging: Staging::new(worker.gpu()),
+            graphs: Graphs::new(state.graphs_max),
+            launches: Launches::default(),
             arriving: Vec::new(),
             arriving_bytes: 0,
             starting: Vec::new(),

@@ -143,7 +143,7 @@ pub(crate) fn compile_without_steps(source: &str, architecture: u32) -> Result<V
 }
 
 const TAKE_TASKS: &str = "
-template <class Cell, int... SHAPE> DEVICE void take_tasks(const QuantumArguments& of) {
+template <class Steps> DEVICE void take_tasks(const QuantumArguments& of) {
   if (blockIdx.x | threadIdx.x) return;
   const uint64_t left = ld_acquire_sys(of.next);
   for (uint64_t number = left > of.first ? left : of.first;; number++) {

@@ -27,12 +27,14 @@ pub(crate) fn engine(device: impl Device + 'static, workers: usize) -> Engine {
     engine.expect("the device runs every cell")
 }
 
-/// A device whose memory is taken from the driver piece by piece, or, for odd seeds, in blocks.
+/// A device whose memory is taken from the driver piece by piece, or, for odd seeds, in blocks; these have room for a few graphs only.
 fn cuda(emulated: &Emulated, gpus: usize, kernels: Kernels) -> CudaDevice {
-    let block_bytes = if emulated.seed() % 2 == 1 { 1 << 18 } else { 0 };
+    let (block_bytes, graphs_max) =
+        if emulated.seed() % 2 == 1 { (1 << 18, 3) } else { (0, CudaConfig::default().graphs_max) };
     let persistent = (kernels != Kernels::Shared).then_some(compile_for_cell as Compile);
     let quantum = (kernels == Kernels::Quanta).then(|| quantum(emulated));
-    CudaDevice::new(CudaConfig { block_bytes, persistent, quantum, ..config(gpus) }).unwrap()
+    CudaDevice::new(CudaConfig { block_bytes, graphs_max, persistent, quantum, ..config(gpus) })
+        .unwrap()
 }
 
 /// The kernels of recurrent cells.

@@ -252,7 +252,7 @@ impl<'a> Chains<'a> {
         sums: &[u64],
         seed: u64,
     ) -> Vec<Report> {
-        let batch = self.gpu.batch(rows, &self.ports, self.ended);
+        let (batch, rows_max) = self.gpu.batch_of(rows, &self.ports, self.ended, seed);
         let mut reports = Vec::new();
         for (at, (of, &[w, r, b])) in self.packed.launches.iter().zip(&self.weights).enumerate() {
             let of_sums = |projection: Projection| {
@@ -260,7 +260,7 @@ impl<'a> Chains<'a> {
             };
             let projected = of.projection.and_then(of_sums).unwrap_or(Operand::NOWHERE);
             let arguments = StepArguments { batch, projected, w, r, b, ..self.arguments };
-            let grid = of.grid(rows.len());
+            let grid = of.grid(rows_max);
             let kernel = (library, of.kernel);
             reports.extend(self.gpu.launch_tiles(kernel, grid, &arguments, seed));
         }

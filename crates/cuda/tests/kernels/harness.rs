@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use batchmaker_cuda::kernels::batch::{Batch, Lookup, NO_OUTPUT, Port, Row};
+use batchmaker_cuda::kernels::batch::{Batch, Lookup, NO_OUTPUT, Now, Port, Row};
 use batchmaker_cuda::kernels::tiles;
 use batchmaker_cuda::kernels::weights::Storage;
 use batchmaker_cuda_emulator::{
@@ -143,7 +143,26 @@ impl Gpu {
     pub(crate) fn batch(&self, rows: &[Row], ports: &[Port], ended: u64) -> Batch {
         let (count, time) = (rows.len() as i32, TIME);
         let (rows, ports) = (self.upload(rows, "rows"), self.upload(ports, "ports"));
-        Batch { rows, ports, ended, count, time }
+        Batch { rows, ports, ended, now: 0, count, time }
+    }
+
+    /// The same, and the number of rows that launches are for. Of odd seeds kernels find the number of rows and the time as launches of a graph do, which are
+    /// for more rows.
+    pub(crate) fn batch_of(
+        &self,
+        rows: &[Row],
+        ports: &[Port],
+        ended: u64,
+        seed: u64,
+    ) -> (Batch, usize) {
+        let batch = self.batch(rows, ports, ended);
+        if seed.is_multiple_of(2) {
+            return (batch, rows.len());
+        }
+        let (rows_max, after) = (rows.len() + 17, seed as u32);
+        let now = Now { count: batch.count, time: batch.time.wrapping_sub(after) };
+        let now = self.upload(&[now], "now");
+        (Batch { now, count: rows_max as i32, time: after, ..batch }, rows_max)
     }
 
     /// Runs a kernel on its argument, three blocks at a time.

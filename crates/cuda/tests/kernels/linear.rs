@@ -93,8 +93,9 @@ fn run(
             (Operand::dense(x, 4 * inputs), Operand::next_state(indices, 8))
         }
     };
+    let (batch, rows_max) = gpu.batch_of(&rows, &ports, 0, seed);
     let arguments = LinearArguments {
-        batch: gpu.batch(&rows, &ports, 0),
+        batch,
         x: of_x,
         y: of_y,
         w: gpu.upload(&packed.w, "w"),
@@ -104,7 +105,7 @@ fn run(
         outputs: packed.outputs() as i32,
     };
     let mut reports = Vec::new();
-    for (kernel, grid) in packed.kernels.into_iter().zip(packed.grids(count)) {
+    for (kernel, grid) in packed.kernels.into_iter().zip(packed.grids(rows_max)) {
         reports.extend(gpu.launch_tiles((library, kernel), grid, &arguments, seed));
     }
     // Places that are no row's have no index.

@@ -216,14 +216,15 @@ bugs! {
     no_barrier_after_filling: "    __syncthreads();\n    const int depth" => "    const int depth", Found::By(Fault::DataRace);
     x_beyond_its_end: "x && start + k < of.input ?" => "x ?", Found::By(Fault::OutOfBounds);
     no_check_of_x: "x && start + k < of.input ?" => "start + k < of.input ?", Found::By(Fault::OutOfBounds);
-    rows_beyond_the_steps: "is_there ? look_up(at_step, of.x, of.lookup, row % of.batch.count) : nullptr" => "look_up(at_step, of.x, of.lookup, row % of.batch.count)", Found::ByAnything;
+    rows_beyond_the_steps: "is_there ? look_up(at_step, of.x, of.lookup, row % rows) : nullptr" => "look_up(at_step, of.x, of.lookup, row % rows)", Found::ByAnything;
     rows_not_found: "if (thread >= SIDE) return;" => "if (thread >= SIDE / 2) return;", Found::By(Fault::UninitialisedRead);
     weights_beyond_the_last_row: "k < of.input && own < of.columns" => "own < of.columns", Found::By(Fault::OutOfBounds);
     weights_of_columns_beyond: "k < of.input && own < of.columns" => "k < of.input", Found::By(Fault::OutOfBounds);
     bias_of_columns_beyond: "own < of.columns ? of.b[own / of.gates * of.sums_of_unit + own % of.gates] : 0.f" => "of.b[own / of.gates * of.sums_of_unit + own % of.gates]", Found::By(Fault::OutOfBounds);
     biases_side_by_side: "own / of.gates * of.sums_of_unit + own % of.gates" => "own", Found::ByValues;
-    all_at_the_first_step: "  at_step.time += row / of.batch.count;\n" => "", Found::ByValues;
-    all_of_one_step: "of.lookup, row % of.batch.count)" => "of.lookup, row)", Found::By(Fault::OutOfBounds);
+    all_at_the_first_step: "  at_step.time += row / rows;\n" => "", Found::ByValues;
+    rows_that_there_are_not_now: " && row % rows < at_step.count;" => ";", Found::ByAnything;
+    all_of_one_step: "of.lookup, row % rows)" => "of.lookup, row)", Found::By(Fault::OutOfBounds);
     sums_of_rows_beyond: "own_row < of.steps * of.batch.count && own_column" => "own_column", Found::By(Fault::OutOfBounds);
     sums_of_columns_beyond: " && own_column < of.columns) of.sums" => ") of.sums", Found::By(Fault::DataRace);
     threads_share_rows: "(SIDE / COLUMNS_EACH) * ROWS_EACH, column" => "(SIDE / COLUMNS_EACH) * (ROWS_EACH - 1), column", Found::By(Fault::DataRace);

@@ -282,6 +282,7 @@ impl<'a> Tasks<'a> {
                     rows: self.rows_at,
                     ports: self.ports_at,
                     ended: 0,
+                    now: 0,
                     count: 0,
                     time: 0,
                 },

@@ -123,14 +123,15 @@ fn operands(library: &KernelLibrary, count: usize, seed: u64) -> (Vec<Report>, b
                     };
                     right[place * WIDTH..][..WIDTH].copy_from_slice(&row);
                 }
+                let (batch, rows_max) = gpu.batch_of(&rows, &ports, ended_at, seed);
                 let arguments = CopyOperandArguments {
-                    batch: gpu.batch(&rows, &ports, ended_at),
+                    batch,
                     from: *from,
                     to,
                     bytes: bytes as u32,
                     clears_idle,
                 };
-                let launch = [[count as u32, 1, 1], BLOCK];
+                let launch = [[rows_max as u32, 1, 1], BLOCK];
                 reports.extend(gpu.launch((library, COPY_OPERAND), launch, &arguments, seed));
                 is_wrong |= gpu.read::<f32>(target, right.len()) != right;
             }
@@ -234,8 +235,9 @@ fn ends(library: &KernelLibrary, count: usize, seed: u64) -> (Vec<Report>, bool)
     let ended_at = gpu.upload(&ended, "ended");
     let ends_at = gpu.room_of_host(RING * size_of::<End>(), "ends");
     let end_count = gpu.upload(&[ENDS_BEFORE], "the number of ends");
+    let (batch, rows_max) = gpu.batch_of(&rows, &ports, ended_at, seed);
     let arguments = FinishArguments {
-        batch: gpu.batch(&rows, &ports, ended_at),
+        batch,
         outputs: gpu.upload(&places, "outputs"),
         ended: ended_at,
         ends: ends_at,
@@ -243,7 +245,7 @@ fn ends(library: &KernelLibrary, count: usize, seed: u64) -> (Vec<Report>, bool)
         ends_max: RING as u32,
         inputs: INPUTS as u32,
     };
-    let launch = [[count as u32, 1, 1], BLOCK];
+    let launch = [[rows_max as u32, 1, 1], BLOCK];
     let reports = gpu.launch((library, FINISH_STEP), launch, &arguments, seed);
     let ring: Vec<End> = gpu.read(ends_at, RING);
     let places = (0..right_ends.len()).map(|at| (ENDS_BEFORE as usize + at) % RING);
