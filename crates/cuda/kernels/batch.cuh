@@ -59,7 +59,7 @@ struct Batch {
   uint32_t time;          // with `now`, the steps of the task before this one
 };
 
-// A batch with the count and the time that it has now.
+// A batch with the count and the time that it has now. Kernels ask for it where they need it: what is kept over a product takes registers.
 DEVICE Batch as_now(Batch batch) {
   if (batch.now) {
     batch.count = batch.now->count;

@@ -41,7 +41,7 @@ template <class Weights> DEVICE void linear_arg_max(const LinearArguments& of) {
   SHARED(float, tile, [ROWS][CHUNK + 1]);
   SHARED(const float*, of_x, [ROWS]);
   const Part part = part_of(of.batch);
-  if (part.thread < ROWS) of_x[part.thread] = part.thread < part.rows ? (const float*)locate(of.batch, of.x, part.first + part.thread) : nullptr;
+  if (part.thread < ROWS) of_x[part.thread] = part.thread < part.rows ? (const float*)locate(as_now(of.batch), of.x, part.first + part.thread) : nullptr;
   float sums[ROWS_OF_THREAD][1];
   begin_sums<1>(sums, of.b, part.unit, of.outputs);
   add_products<Weights, 1, 1, 0>(sums, tile, of_x, of.w, of.inputs, part, of.outputs);
@@ -54,11 +54,10 @@ template <class Weights> DEVICE void linear_arg_max(const LinearArguments& of) {
   }
 }
 
-#define LINEAR(NAME, WEIGHTS)                                                                                                     \
-  extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) NAME(LinearArguments of) { \
-    of.batch = as_now(of.batch);                                                                                                  \
-    if ((int)blockIdx.y * ROWS < of.batch.count) linear_arg_max<WEIGHTS>(of);                                                     \
-  }                                                                                                                               \
+#define LINEAR(NAME, WEIGHTS)                                                                     \
+  extern "C" __global__ void __launch_bounds__(UNITS * GROUPS) NAME(LinearArguments of) {         \
+    if (has_rows(of.batch)) linear_arg_max<WEIGHTS>(of);                                          \
+  }                                                                                               \
   KERNEL(NAME)
 
 LINEAR(linear_arg_max_f32, F32)

@@ -103,7 +103,7 @@ template <class Weights> DEVICE void begin_with_x_of(Weights, float (&sums)[ROWS
   SHARED(const float*, of_x, [ROWS]);
   if (part.thread < ROWS) {
     const bool is_there = part.thread < part.rows && of.projected.place == NOWHERE;
-    of_x[part.thread] = is_there ? look_up(of.batch, of.x, of.lookup, part.first + part.thread) : nullptr;
+    of_x[part.thread] = is_there ? look_up(as_now(of.batch), of.x, of.lookup, part.first + part.thread) : nullptr;
   }
   begin_with_x<Weights, Lstm::SUMS, Lstm::GATES>(sums, tile, of_x, of, part);
 }

@@ -30,8 +30,11 @@ struct Part {
 
 DEVICE Part part_of(const Batch& batch) {
   const int first = blockIdx.y * ROWS;
-  return {first, least(ROWS, batch.count - first), (int)(blockIdx.x * UNITS + threadIdx.x), (int)(threadIdx.y * UNITS + threadIdx.x)};
+  return {first, least(ROWS, as_now(batch).count - first), (int)(blockIdx.x * UNITS + threadIdx.x), (int)(threadIdx.y * UNITS + threadIdx.x)};
 }
+
+// Whether the block has rows: launches of a graph are for as many as there may be.
+DEVICE bool has_rows(const Batch& batch) { return (int)blockIdx.y * ROWS < as_now(batch).count; }
 
 template <int SUMS> DEVICE void begin_sums(float (&sums)[ROWS_OF_THREAD][SUMS], const float* b, int unit, int units) {
   for (int row = 0; row < ROWS_OF_THREAD; row++)

@@ -90,20 +90,20 @@ DEVICE float unit_of(const Batch& batch, const Operand& of, int row, int unit) {
 // Computes the states of a thread's rows from its sums, and writes them.
 template <class Cell> DEVICE void write_states(const StepArguments& of, const float (&sums)[ROWS_OF_THREAD][Cell::SUMS], const Part& part) {
   if (part.unit >= of.hidden) return;
+  const Batch batch = as_now(of.batch);
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const int row = Part::row(part, at);
     if (row < 0) return;
-    float c = Cell::HAS_C ? unit_of(of.batch, of.c, row, part.unit) : 0.f;
-    const float h = Cell::next(sums[at], unit_of(of.batch, of.h, row, part.unit), c, of.peepholes, part.unit);
-    ((float*)locate(of.batch, of.next_h, row))[part.unit] = h;
-    if (Cell::HAS_C) ((float*)locate(of.batch, of.next_c, row))[part.unit] = c;
+    float c = Cell::HAS_C ? unit_of(batch, of.c, row, part.unit) : 0.f;
+    const float h = Cell::next(sums[at], unit_of(batch, of.h, row, part.unit), c, of.peepholes, part.unit);
+    ((float*)locate(batch, of.next_h, row))[part.unit] = h;
+    if (Cell::HAS_C) ((float*)locate(batch, of.next_c, row))[part.unit] = c;
   }
 }
 
 // A kernel of which a multiprocessor holds so many blocks at least.
-#define STEP(NAME, BLOCKS, ...)                                                                                        \
-  extern "C" __global__ void __launch_bounds__(UNITS * GROUPS, BLOCKS) NAME(StepArguments of) {                           \
-    of.batch = as_now(of.batch);                                                                                      \
-    if ((int)blockIdx.y * ROWS < of.batch.count) __VA_ARGS__(of);                                                     \
-  }                                                                                                                    \
+#define STEP(NAME, BLOCKS, ...)                                                                        \
+  extern "C" __global__ void __launch_bounds__(UNITS * GROUPS, BLOCKS) NAME(StepArguments of) {        \
+    if (has_rows(of.batch)) __VA_ARGS__(of);                                                           \
+  }                                                                                                    \
   KERNEL(NAME)

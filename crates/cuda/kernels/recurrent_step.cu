@@ -11,16 +11,17 @@
 // So a row alone has the bits that it has in a batch.
 #include "recurrent.cuh"
 
-// Blocks that a multiprocessor holds at least. It leaves a thread 64 registers; left to itself, ptxas takes 40 for some kernels, and spills.
-constexpr int BLOCKS = 8;
+// Blocks that a multiprocessor holds at least. It leaves a thread 80 registers; left to itself, ptxas takes 40 for some kernels, and spills.
+constexpr int BLOCKS = 6;
 
 // Finds what the rows of a block multiply with: x, and h.
 DEVICE void find_sources(const float* (&of_x)[ROWS], const float* (&of_h)[ROWS], const StepArguments& of, const Operand& h, const Part& part) {
   if (part.thread >= ROWS) return;
+  const Batch batch = as_now(of.batch);
   const int row = part.first + part.thread;
   const bool is_there = part.thread < part.rows;
-  of_x[part.thread] = is_there && of.projected.place == NOWHERE ? look_up(of.batch, of.x, of.lookup, row) : nullptr;
-  of_h[part.thread] = is_there ? (const float*)locate(of.batch, h, row) : nullptr;
+  of_x[part.thread] = is_there && of.projected.place == NOWHERE ? look_up(batch, of.x, of.lookup, row) : nullptr;
+  of_h[part.thread] = is_there ? (const float*)locate(batch, h, row) : nullptr;
 }
 
 // The sums of a thread: biases, then the products of x, then those of h.
@@ -48,12 +49,13 @@ template <class Weights> DEVICE void gru_gates(const StepArguments& of) {
   float sums[ROWS_OF_THREAD][2];
   add_x_and_h<Weights, 2, 2, 1>(sums, of, of.h, part);
   if (part.unit >= of.hidden) return;
+  const Batch batch = as_now(of.batch);
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const int row = Part::row(part, at);
     if (row < 0) return;
     float* gates = (float*)locate(of.batch, of.between, row);
     gates[part.unit] = sigmoid(sums[at][0]);
-    gates[of.hidden + part.unit] = sigmoid(sums[at][1]) * unit_of(of.batch, of.h, row, part.unit);
+    gates[of.hidden + part.unit] = sigmoid(sums[at][1]) * unit_of(batch, of.h, row, part.unit);
   }
 }
 
@@ -66,11 +68,12 @@ template <class Weights> DEVICE void gru_state(const StepArguments& of) {
   reset.base += of.hidden * sizeof(float);
   add_x_and_h<Weights, 1, 1, 0>(sums, of, reset, part);
   if (part.unit >= of.hidden) return;
+  const Batch batch = as_now(of.batch);
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const int row = Part::row(part, at);
     if (row < 0) return;
     const float z = unit_of(of.batch, of.between, row, part.unit), n = tanhf(sums[at][0]);
-    ((float*)locate(of.batch, of.next_h, row))[part.unit] = fmaf(z, unit_of(of.batch, of.h, row, part.unit) - n, n);
+    ((float*)locate(batch, of.next_h, row))[part.unit] = fmaf(z, unit_of(batch, of.h, row, part.unit) - n, n);
   }
 }
 

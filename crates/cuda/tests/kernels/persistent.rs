@@ -369,7 +369,7 @@ bugs! {
     one_half_of_states: "own->half + (of.place == NEXT_STATE)" => "own->half", Found::By(Fault::DataRace);
     tile_filled_too_early: "  // Who read the tile before has done so, too.\n  __syncthreads();\n" => "", Found::ByAnything;
     tile_read_too_early: "at % Weights::WORDS);\n  __syncthreads();" => "at % Weights::WORDS);", Found::By(Fault::DataRace);
-    totals_read_too_early: "      weights.multiply(tile, totals);\n      __syncthreads();" => "      weights.multiply(tile, totals);", Found::By(Fault::DataRace);
+    totals_read_too_early: "      weights.multiply(tile, totals);\n      __syncthreads();\n      const float* projected" => "      weights.multiply(tile, totals);\n      const float* projected", Found::By(Fault::DataRace);
     half_of_the_lanes: "for (int apart = LANES / 2, count" => "for (int apart = LANES / 4, count", Found::ByAnything;
     halves_exchanged: "first += is_upper ? half : 0;" => "first += is_upper ? 0 : half;", Found::ByAnything;
     units_of_another_block: "const int first_unit = blockIdx.x * WIDTH;\n  Weights weights;" => "const int first_unit = 0;\n  Weights weights;", Found::ByAnything;
