@@ -1,5 +1,6 @@
 //! The device of GPUs: [`Device`] over NVIDIA's driver.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,17 +10,19 @@ use batchmaker_device::{
 };
 use batchmaker_executor::{BATCH_BYTES_MAX, ExecutorThreads};
 use batchmaker_graph::{
-    CellGraph, CellIdentity, CellType, CellTypeId, Precision, RequestId, StatePlacement, Tensor,
-    WorkerId,
+    CellBody, CellGraph, CellIdentity, CellType, CellTypeId, Precision, RequestId, StatePlacement,
+    Tensor, WorkerId,
 };
 
 use crate::cells::{CellError, Compiler, CudaCell, CudaCellBody};
 use crate::config::CudaConfig;
 use crate::gpu::{self, GpuError};
 use crate::lock::lock;
+use crate::mapping::{Limits, Mapping};
 use crate::memory::{HostAllocation, HostPool, RequestMemory};
 use crate::queue::{CudaQueue, ROWS_MAX};
 use crate::state::DeviceState;
+use crate::tuning::{self, KernelTimer};
 use crate::worker::Worker;
 
 /// GPUs as one device, with a worker and a memory for each.
@@ -28,7 +31,11 @@ pub struct CudaDevice {
     /// See [`Capabilities::processor`].
     processor: Arc<str>,
     bytes_max: usize,
-    /// Held while a cell type is materialised.
+    /// What bounds mappings of kernels that are made for a cell, on each GPU.
+    limits: Limits,
+    /// Mappings of such kernels, by the plans of cells.
+    mappings: Mutex<HashMap<CellIdentity, Mapping>>,
+    /// Held while a cell type is materialised, and while plans are taken.
     materializing: Mutex<()>,
     state: Arc<DeviceState>,
 }
@@ -67,6 +74,8 @@ impl CudaDevice {
         let mut names: Vec<&str> = workers.iter().map(|of| of.gpu().description.as_str()).collect();
         names.dedup();
         let processor = names.join("; ").into();
+        let multiprocessors = workers.iter().map(|worker| worker.gpu().multiprocessors).min();
+        let limits = Limits::of(multiprocessors.unwrap_or(0));
         let state = Arc::new(DeviceState {
             workers,
             cells: CellTable::default(),
@@ -80,7 +89,8 @@ impl CudaDevice {
             poll_for: config.poll_for,
         });
         let bytes_max = config.bytes_max.unwrap_or(half);
-        Ok(Self { config, processor, bytes_max, materializing: Mutex::default(), state })
+        let (mappings, materializing) = Default::default();
+        Ok(Self { config, processor, bytes_max, limits, mappings, materializing, state })
     }
 
     /// Zeroed memory of the host, which the driver gives in the name of a GPU that works.
@@ -94,6 +104,33 @@ impl CudaDevice {
         })
     }
 
+    /// Finds the mapping in which the kernels that are made for a cell run `rows` rows fastest, and materialises the cell by it. None of a cell without such
+    /// kernels.
+    fn tune(
+        &self,
+        id: CellTypeId,
+        cell: &CellType,
+        rows: usize,
+    ) -> Result<Option<ExecutionPlan>, DeviceError> {
+        let own = self.state.cells.get(id).mapped();
+        let (Some(own), Some(compile), CellBody::Recurrent(recurrent)) =
+            (own, self.config.persistent, &cell.cell.body)
+        else {
+            return Ok(None);
+        };
+        let ranked = own.ranked(recurrent, rows, self.limits, MAPPINGS_MAX);
+        let timer = KernelTimer::of_worker(self.state.workers[0].clone(), compile);
+        let kernels = ranked.iter().map(|of| of.kernel);
+        let fastest = tuning::fastest(&timer, kernels, rows, self.config.projected_bytes)?;
+        let mapping = fastest.unwrap_or(own.kernel).mapping();
+        if mapping != own.kernel.mapping() {
+            lock(&self.mappings).insert(cell.identity, mapping);
+            self.release(id);
+            self.materialize(id, cell)?;
+        }
+        Ok(Some(tuning::write(mapping)))
+    }
+
     fn refused(cell: &CellType, reason: impl ToString) -> DeviceError {
         DeviceError::Cell { cell: cell.name.clone(), reason: reason.to_string() }
     }
@@ -105,6 +142,9 @@ const RETIRED_MAX: usize = 1024;
 /// Steps of a task that is measured: a round has no more of them by default. What a task does once, such as the products of its inputs, has its part in
 /// the time of a step.
 const MEASURED_STEPS: u32 = 5;
+
+/// Mappings of a cell's kernels that run when it is measured: those that the cost model ranks first (GRNN, section 7.2).
+const MAPPINGS_MAX: usize = 5;
 
 impl Device for CudaDevice {
     fn capabilities(&self) -> Capabilities {
@@ -133,14 +173,19 @@ impl Device for CudaDevice {
         if let Some(known) = self.state.cells.retain(id, cell.identity) {
             return Ok(materialized(&known));
         }
-        let compiler = self
-            .config
-            .persistent
-            .map(|compile| Compiler { compile, with_quanta: self.config.quantum.is_some() });
+        let compiler = self.config.persistent.map(|compile| Compiler {
+            compile,
+            with_quanta: self.config.quantum.is_some(),
+            limits: self.limits,
+            mapping: lock(&self.mappings).get(&cell.identity).copied(),
+        });
         let new = CudaCell::new(&cell.cell, &self.state.workers, compiler);
         let new = new.map_err(|error| match error {
             CellError::Gpu(error) => {
                 DeviceError::Resources(format!("the weights of cell {}: {error}", cell.name))
+            }
+            CellError::Plan(reason) => {
+                DeviceError::Resources(format!("the plan of cell {}: {reason}", cell.name))
             }
             error => Self::refused(cell, error),
         })?;
@@ -232,7 +277,8 @@ impl Device for CudaDevice {
     fn measure(&self, cell: &CellType, batch: BatchSize) -> Result<Measurement, DeviceError> {
         assert!(batch.rows > 0, "a batch without rows");
         let config = CudaConfig { gpus: self.config.gpus[..1].to_vec(), ..self.config.clone() };
-        let device = Arc::new(Self::new(config)?);
+        // The order of sums is that of all GPUs.
+        let device = Arc::new(Self { limits: self.limits, ..Self::new(config)? });
         let id = CellTypeId(0);
         device.materialize(id, cell)?;
         if let CudaCellBody::Sequences(program) = &device.state.cells.get(id).body {
@@ -242,19 +288,36 @@ impl Device for CudaDevice {
             let ns = time.as_secs_f64() * 1e9;
             return Ok(Measurement { ns, plan: None, steps: Some(steps) });
         }
+        let plan = device.tune(id, cell, batch.rows)?;
         let mut timer = CellTimer::new(device)?;
         let effort = Effort { steps: MEASURED_STEPS, ..Effort::default() };
         let seconds = timer.batch_s(id, cell, batch.rows, effort)?;
-        Ok(Measurement { ns: seconds * 1e9, plan: None, steps: None })
+        Ok(Measurement { ns: seconds * 1e9, plan, steps: None })
     }
 
-    fn plan(&self, _: CellIdentity, plans: &[(usize, ExecutionPlan)]) -> Result<(), DeviceError> {
-        match plans {
-            [] => Ok(()),
-            [(_, plan), ..] => {
-                let text = plan.text();
-                Err(DeviceError::Resources(format!("GPUs have no plans, and so not {text}")))
-            }
+    fn plan(
+        &self,
+        cell: CellIdentity,
+        plans: &[(usize, ExecutionPlan)],
+    ) -> Result<(), DeviceError> {
+        let mapping = tuning::of_cell(plans, self.limits)?;
+        let _one = lock(&self.materializing);
+        // Without a compiler, no cell has kernels that take a mapping.
+        if let (Some(mapping), Some(known), Some(_)) =
+            (mapping, self.state.cells.of_identity(cell), self.config.persistent)
+        {
+            let with = known.with_mapping(mapping, self.limits);
+            with.map_err(|reason| DeviceError::Resources(format!("the plan of a cell: {reason}")))?;
         }
+        let mut mappings = lock(&self.mappings);
+        match mapping {
+            Some(mapping) => drop(mappings.insert(cell, mapping)),
+            None => drop(mappings.remove(&cell)),
+        }
+        Ok(())
+    }
+
+    fn describe(&self, plan: &ExecutionPlan) -> Result<String, DeviceError> {
+        Ok(tuning::describe(tuning::read(plan, self.limits)?))
     }
 }

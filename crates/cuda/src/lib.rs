@@ -9,6 +9,7 @@
 //! | `memory/` | values of requests, states in slots |
 //! | `gpu/` | the driver |
 //! | `mapping/` | how threads of persistent kernels are mapped to cells, and what a mapping costs |
+//! | `tuning/` | how a GPU chooses among them |
 //! | `kernels/` | the kernels, and what their launchers must agree on with them |
 //!
 //! No GPU has run it yet: `cargo xtask emulate` runs it on an emulated driver.
@@ -24,8 +25,10 @@ pub mod mapping;
 mod memory;
 mod queue;
 mod state;
+mod tuning;
 mod worker;
 
 pub use config::{Compile, CudaConfig, Quantum};
 pub use device::CudaDevice;
 pub use gpu::{Images, nvrtc};
+pub use tuning::KernelTimer;

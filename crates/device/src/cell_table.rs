@@ -77,6 +77,13 @@ impl<C> CellTable<C> {
         cells.get(id.index())?.as_ref().map(|held| held.cell.clone())
     }
 
+    /// A cell type of that identity, if the device has one.
+    pub fn of_identity(&self, identity: CellIdentity) -> Option<Arc<C>> {
+        let cells = self.read();
+        let held = cells.iter().flatten().find(|held| held.identity == identity)?;
+        Some(held.cell.clone())
+    }
+
     /// Whether a cell of the device has a property.
     pub fn any(&self, has: impl Fn(&C) -> bool) -> bool {
         self.read().iter().flatten().any(|held| has(&held.cell))

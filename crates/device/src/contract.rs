@@ -250,7 +250,8 @@ pub trait Device: Send + Sync {
     /// Plans change no bit of the results.
     ///
     /// The cell may be materialised before or later, and tasks of it may run meanwhile. These plans
-    /// take the place of those that it had.
+    /// take the place of those that it had: of a cell that is there, at once, or when it is
+    /// materialised anew.
     ///
     /// # Errors
     /// [`DeviceError::Resources`] where a plan is not one of this device. None of them is used then.

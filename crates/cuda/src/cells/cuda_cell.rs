@@ -8,14 +8,16 @@ use batchmaker_device::Runner;
 use batchmaker_executor::{ProgramOptions, RowProgram, SequenceProgram};
 use batchmaker_graph::{
     Cell, CellBody, Operation as CellOperation, OperationBody as CellOperationBody, Precision,
-    Program as CellProgram, RowSpec, TreeCell,
+    Program as CellProgram, RecurrentCell, RowSpec, TreeCell,
 };
 
 use super::constants::{Constants, Packing};
 use super::error::CellError;
+use super::mapped::MappedKernels;
 use super::operation::{Linear, Operation, OperationBody, Program, Step, Tree};
 use super::persistent::{Compiler, OfQuantum, Persistent};
 use crate::kernels::weights::Storage;
+use crate::mapping::{Limits, Mapping};
 use crate::worker::Worker;
 
 /// States in a slot begin at multiples of this number of bytes.
@@ -71,16 +73,39 @@ impl CudaCell {
             }
             body => {
                 let mut stepwise = Stepwise::new(cell, &mut packing)?;
-                if let (CellBody::Recurrent(step), Some(compiler)) = (body, compiler)
-                    && let Some(storage) = Storage::of(cell.precision)
-                {
-                    let persistent = Persistent::new((step, storage), workers, compiler)?;
-                    stepwise.persistent = persistent.map(Box::new);
+                match (body, compiler, storage_of(cell.precision, workers)) {
+                    (CellBody::Recurrent(step), Some(compiler), Some(storage)) => {
+                        let persistent = persistent((step, storage), workers, compiler)?;
+                        stepwise.persistent = persistent.map(Box::new);
+                    }
+                    (_, Some(Compiler { mapping: Some(_), .. }), _) => return Err(no_mapping()),
+                    _ => {}
                 }
                 CudaCellBody::Stepwise(stepwise)
             }
         };
         Ok(Self { body, constants: Constants::copy(&packing, workers)? })
+    }
+
+    /// The kernels that are made for it, if it has such.
+    pub(crate) fn mapped(&self) -> Option<MappedKernels> {
+        let CudaCellBody::Stepwise(stepwise) = &self.body else { return None };
+        let persistent = stepwise.persistent.as_ref()?;
+        let quantum = persistent.quantum.as_ref().map(|of| of.kernel);
+        Some(MappedKernels { kernel: persistent.kernel, quantum })
+    }
+
+    /// The kernels in a mapping that take the place of those that are made for it.
+    ///
+    /// # Errors
+    /// The reason why none do.
+    pub(crate) fn with_mapping(
+        &self,
+        mapping: Mapping,
+        limits: Limits,
+    ) -> Result<MappedKernels, String> {
+        let own = self.mapped().ok_or_else(|| NO_MAPPING.to_owned())?;
+        own.with_mapping(mapping, limits)
     }
 
     /// The code that runs its batches.
@@ -132,12 +157,6 @@ impl Stepwise {
             OperationBody::Step(step) => Some((step, quantum)),
             _ => None,
         }
-    }
-
-    /// Whether the launches of a batch differ only by what a [`Now`](crate::kernels::batch::Now) tells them.
-    pub(crate) fn repeats(&self) -> bool {
-        let is_program = |of: &Operation| matches!(of.body, OperationBody::Program(_));
-        self.persistent.is_none() && !self.operations.iter().any(is_program)
     }
 
     fn new(cell: &Cell, packing: &mut Packing) -> Result<Self, CellError> {
@@ -192,6 +211,41 @@ impl Stepwise {
     }
 }
 
+/// Makes kernels for a recurrent cell, in the mapping of its plan if it has one. They are none where its weights fit the registers of no GPU.
+fn persistent(
+    (cell, storage): (&RecurrentCell, Storage),
+    workers: &[Arc<Worker>],
+    compiler: Compiler,
+) -> Result<Option<Persistent>, CellError> {
+    let Compiler { compile, with_quanta, limits, mapping } = compiler;
+    let make = |of: MappedKernels| Persistent::new((of.kernel, of.quantum), workers, compile);
+    let own = MappedKernels::of((cell, storage), limits, with_quanta);
+    let Some(mapping) = mapping else { return Ok(own.map(make).transpose()?.flatten()) };
+    let own = own.ok_or_else(no_mapping)?;
+    match make(own.with_mapping(mapping, limits).map_err(CellError::Plan)?)? {
+        Some(planned) => Ok(Some(planned)),
+        // The compiler takes more registers than it did when the plan was made.
+        None => make(own),
+    }
+}
+
+/// The first architecture that multiplies matrices in bfloat16.
+const BF16_ARCHITECTURE: u32 = 80;
+
+/// How such kernels store the weights of a cell; none if all GPUs have none for its precision.
+fn storage_of(precision: Precision, workers: &[Arc<Worker>]) -> Option<Storage> {
+    let oldest = workers.iter().map(|worker| worker.gpu().architecture).min();
+    let storage = Storage::of(precision)?;
+    (storage == Storage::F32 || oldest >= Some(BF16_ARCHITECTURE)).then_some(storage)
+}
+
+/// Why a cell without such kernels has no plan.
+const NO_MAPPING: &str = "a mapping, where the cell has no kernels that take one";
+
+fn no_mapping() -> CellError {
+    CellError::Plan(NO_MAPPING.to_owned())
+}
+
 /// Packs operations.
 struct Packed<'a> {
     precision: Precision,
@@ -220,7 +274,7 @@ impl Packed<'_> {
         Ok(Operation { body, reads, writes })
     }
 
-    fn step(&mut self, cell: &batchmaker_graph::RecurrentCell) -> Result<OperationBody, CellError> {
+    fn step(&mut self, cell: &RecurrentCell) -> Result<OperationBody, CellError> {
         let step = Step::new(cell, self.storage()?, self.packing);
         let none = || {
             CellError::NoKernel("GPUs have no kernel for an LSTM of bytes of its size".to_owned())

@@ -11,14 +11,11 @@ use crate::gpu::ResidentKernel;
 use crate::kernels::persistent::PersistentKernel;
 use crate::kernels::quantum::QuantumKernel;
 use crate::kernels::weights::Storage;
-use crate::mapping::{CostModel, Limits};
+use crate::mapping::{CostModel, Limits, Mapping};
 use crate::worker::Worker;
 
 /// Rows for which a mapping is chosen: as many of these as the registers allow. More rows are more tiles of a block.
-const ROWS: [usize; 5] = [16, 8, 4, 2, 1];
-
-/// The first architecture that multiplies matrices in bfloat16.
-const BF16_ARCHITECTURE: u32 = 80;
+pub(super) const ROWS: [usize; 5] = [16, 8, 4, 2, 1];
 
 /// The compiler of kernels that are made for one cell.
 #[derive(Clone, Copy)]
@@ -26,6 +23,10 @@ pub(crate) struct Compiler {
     pub(crate) compile: Compile,
     /// Whether there is a kernel for launches that run task after task, too.
     pub(crate) with_quanta: bool,
+    /// All GPUs have the same mapping, which fits each: bits follow from it.
+    pub(crate) limits: Limits,
+    /// The mapping of the cell's plan, if there is one.
+    pub(crate) mapping: Option<Mapping>,
 }
 
 /// The kernels of a cell, on all GPUs.
@@ -43,39 +44,21 @@ pub(crate) struct OfQuantum {
 }
 
 impl Persistent {
-    /// Compiles the kernels and loads them; none where the weights fit the registers of no GPU, or there is no such kernel.
+    /// Compiles the kernels and loads them; none where not all blocks of the least grid run at a time.
     pub(super) fn new(
-        (cell, storage): (&RecurrentCell, Storage),
+        (kernel, quantum): (PersistentKernel, Option<QuantumKernel>),
         workers: &[Arc<Worker>],
-        compiler: Compiler,
+        compile: Compile,
     ) -> Result<Option<Self>, CellError> {
-        let oldest = workers.iter().map(|worker| worker.gpu().architecture).min();
-        if storage == Storage::Bf16 && oldest < Some(BF16_ARCHITECTURE) {
-            return Ok(None);
-        }
-        // All GPUs have the same mapping: bits follow from it.
-        let multiprocessors = workers.iter().map(|worker| worker.gpu().multiprocessors).min();
-        let limits = Limits::of(multiprocessors.unwrap_or(0));
-        let load = |(source, name): (String, String), block: [u32; 3], least: [u32; 3]| {
-            load(workers, compiler.compile, (&source, &name), (block, least))
+        let load_quantum = |kernel: QuantumKernel| {
+            let (source, name) = (QuantumKernel::source(&[kernel]), kernel.name());
+            let shape = (kernel.persistent().block(), kernel.grid(1, 1));
+            let on_gpus = load(workers, compile, (&source, &name), shape)?;
+            Ok::<_, CellError>(on_gpus.map(|on_gpus| OfQuantum { kernel, on_gpus }))
         };
-        let mut quantum = None;
-        if compiler.with_quanta
-            && let Some(kernel) = choose_quantum((cell, storage), limits)
-        {
-            let source = QuantumKernel::source(&[kernel]);
-            let loaded =
-                load((source, kernel.name()), kernel.persistent().block(), kernel.grid(1, 1))?;
-            quantum = loaded.map(|on_gpus| OfQuantum { kernel, on_gpus });
-        }
-        let kernel = match &quantum {
-            Some(quantum) => Some(*quantum.kernel.persistent()),
-            None => choose((cell, storage), limits),
-        };
-        let Some(kernel) = kernel else { return Ok(None) };
-        let source = PersistentKernel::source(&[kernel]);
-        let loaded = load((source, kernel.name()), kernel.block(), kernel.grid(1, 1))?;
-        Ok(loaded.map(|on_gpus| Self { kernel, on_gpus, quantum }))
+        let quantum = quantum.map(load_quantum).transpose()?.flatten();
+        let on_gpus = load_persistent(kernel, workers, compile)?;
+        Ok(on_gpus.map(|on_gpus| Self { kernel, on_gpus, quantum }))
     }
 
     /// The kernel on a worker's GPU.
@@ -89,6 +72,16 @@ impl OfQuantum {
     pub(crate) fn on_gpu(&self, worker: usize) -> &ResidentKernel {
         &self.on_gpus[worker]
     }
+}
+
+/// Compiles the kernel of a task and loads it on all GPUs; none if not all blocks of the least grid run at a time.
+pub(crate) fn load_persistent(
+    kernel: PersistentKernel,
+    workers: &[Arc<Worker>],
+    compile: Compile,
+) -> Result<Option<Vec<ResidentKernel>>, CellError> {
+    let (source, name) = (PersistentKernel::source(&[kernel]), kernel.name());
+    load(workers, compile, (&source, &name), (kernel.block(), kernel.grid(1, 1)))
 }
 
 /// Compiles a kernel and loads it on all GPUs; none if not all blocks of the least grid run at a time.
@@ -117,12 +110,15 @@ fn load(
     Ok(are_resident.then_some(on_gpus))
 }
 
-fn model(limits: Limits) -> CostModel {
+pub(super) fn model(limits: Limits) -> CostModel {
     CostModel { multiprocessors: limits.multiprocessors as f64, ..CostModel::TITAN_V }
 }
 
 /// The kernel of a cell whose mapping has the least cost among those for the most rows.
-fn choose((cell, storage): (&RecurrentCell, Storage), limits: Limits) -> Option<PersistentKernel> {
+pub(super) fn choose(
+    (cell, storage): (&RecurrentCell, Storage),
+    limits: Limits,
+) -> Option<PersistentKernel> {
     ROWS.into_iter().find_map(|rows| {
         let size = (cell.hidden_size, rows);
         let ranked = PersistentKernel::ranked_as(&cell.kind, storage, size, limits, &model(limits));
@@ -131,7 +127,7 @@ fn choose((cell, storage): (&RecurrentCell, Storage), limits: Limits) -> Option<
 }
 
 /// The same of kernels that run task after task.
-fn choose_quantum(
+pub(super) fn choose_quantum(
     (cell, storage): (&RecurrentCell, Storage),
     limits: Limits,
 ) -> Option<QuantumKernel> {

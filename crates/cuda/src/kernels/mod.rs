@@ -16,9 +16,11 @@
 //! | `lstm_of_bytes.rs` | steps of LSTMs of bytes: `lstm_of_bytes.cu` |
 //! | `tree.rs` | cells of a TreeLSTM: `tree_node.cu` |
 //! | `linear.rs` | a linear layer with arg-max: `linear_arg_max.cu` |
+//! | `benchmarks.rs` | micro-benchmarks for the cost model: `benchmarks.cuh` |
 //! | `rows.rs` | copies, the end of a step, the signal that work is done: `rows.cu`, `signal.cuh` |
 
 pub mod batch;
+pub mod benchmarks;
 pub mod linear;
 mod lstm_of_bytes;
 pub mod persistent;
@@ -67,7 +69,8 @@ pub const HEADERS: [Source; 10] = sources![
     "recurrent.cuh",
     "fragments.cuh",
     "persistent.cuh",
-    "quantum.cuh"
+    "quantum.cuh",
+    "benchmarks.cuh"
 ];
 
 /// The names of all kernels.

@@ -107,6 +107,50 @@ impl PersistentKernel {
         is_of_it.then_some(Self { cell: PersistentCell::GruResetBeforeOnce, ..self })
     }
 
+    /// The mapping.
+    pub fn mapping(&self) -> Mapping {
+        self.mapping
+    }
+
+    /// The kernel of the same cell in another mapping.
+    pub fn with_mapping(self, mapping: Mapping) -> Self {
+        Self { mapping, ..self }
+    }
+
+    /// Elements of h.
+    pub fn hidden_size(&self) -> usize {
+        self.hidden
+    }
+
+    /// Whether rows have a cell state beside h.
+    pub fn has_cell_state(&self) -> bool {
+        self.cell == PersistentCell::Lstm
+    }
+
+    /// The gates of each [`PackedLaunch`](super::recurrent::PackedLaunch) of the cell: of its weights, and of its sums of products of x; 0 where there is
+    /// no second launch.
+    pub fn packed_gates(&self) -> [usize; 2] {
+        match self.cell {
+            PersistentCell::Lstm => [4, 0],
+            PersistentCell::GruResetAfter => [3, 0],
+            PersistentCell::GruResetBefore | PersistentCell::GruResetBeforeOnce => [2, 1],
+            PersistentCell::RnnTanh | PersistentCell::RnnRelu => [1, 0],
+        }
+    }
+
+    /// How the weights are stored.
+    pub fn storage(&self) -> Storage {
+        self.storage
+    }
+
+    /// The parts of a sum in a mapping, which give its order: the lanes of a work group, or, in bfloat16, the warps.
+    pub fn parts_of_sum(&self, of: Mapping) -> usize {
+        match self.storage {
+            Storage::F32 => of.lanes,
+            Storage::Bf16 => of.groups,
+        }
+    }
+
     /// The gates whose weights its threads hold; a mapping divides those of each product equally.
     pub fn gates(&self) -> &'static [usize] {
         match self.cell {
@@ -294,7 +338,6 @@ impl PersistentKernel {
 
     /// The kernel's name.
     pub fn name(&self) -> String {
-        let Mapping { tile_width, tile_height, groups, lanes } = self.mapping;
         let cell = match self.cell {
             PersistentCell::Lstm => "lstm",
             PersistentCell::GruResetAfter => "gru_reset_after",
@@ -304,7 +347,7 @@ impl PersistentKernel {
             PersistentCell::RnnRelu => "rnn_relu",
         };
         let (hidden, storage) = (self.hidden, self.storage.choose(["", "_bf16"]));
-        format!("persistent_{cell}{storage}_{hidden}_{tile_width}x{tile_height}_{groups}x{lanes}")
+        format!("persistent_{cell}{storage}_{hidden}_{}", self.mapping)
     }
 
     /// The source of some kernels.

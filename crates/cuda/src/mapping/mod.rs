@@ -3,6 +3,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `mod.rs` | a mapping, and those that a GPU can run |
+//! | `text.rs` | a mapping as text |
 //! | `cost.rs` | the cost model, which ranks them |
 //! | `fragments.rs` | those of weights in bfloat16, which warps multiply together |
 
@@ -10,8 +11,10 @@ use std::collections::BTreeSet;
 
 mod cost;
 pub(crate) mod fragments;
+mod text;
 
 pub use cost::{Cost, CostModel};
+pub use text::NoMapping;
 
 /// What a mapping is of: a recurrent cell and a number of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,17 +108,26 @@ impl Mapping {
         4 * self.tile_height * (of.hidden + of.gates * self.tile_width)
     }
 
+    /// Whether blocks have a tile, and threads that are whole warps, for a cell of any size.
+    pub fn fills_warps(&self, limits: Limits) -> bool {
+        let Self { tile_width, tile_height, groups, lanes } = *self;
+        let threads = groups.saturating_mul(lanes);
+        tile_width.min(tile_height).min(groups) > 0
+            && lanes.is_power_of_two()
+            && lanes <= WARP
+            && threads.is_multiple_of(WARP)
+            && threads <= limits.threads
+    }
+
     /// Whether a GPU can run it with a tile a block (section 7.2): work groups have equal parts and fill warps, a lane has one of its group's sums at most,
     /// the weights fit the registers and a tile the shared memory, and all blocks run at a time.
     pub fn fits(&self, of: Problem, limits: Limits) -> bool {
+        if !self.fills_warps(limits) {
+            return false;
+        }
         let Self { tile_width, tile_height, groups, lanes } = *self;
         let [columns, rows] = self.tiles(of);
-        let has_equal_parts = groups > 0 && (of.gates * tile_width).is_multiple_of(groups);
-        let fills_warps =
-            lanes.is_power_of_two() && lanes <= WARP && self.threads().is_multiple_of(WARP);
-        has_equal_parts
-            && fills_warps
-            && self.threads() <= limits.threads
+        (of.gates * tile_width).is_multiple_of(groups)
             && self.part(of.gates) * tile_height <= lanes
             && self.registers(of) <= limits.thread_registers
             && self.registers(of) * self.threads() <= limits.registers

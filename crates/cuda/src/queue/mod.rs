@@ -51,6 +51,7 @@ use batchmaker_graph::{BatchedTask, TaskId, TensorData};
 use crate::gpu::GpuError;
 use crate::state::DeviceState;
 use completions::{ENDS, KernelFailure, STATUSES};
+pub(crate) use persistent::TRIES_MAX;
 use programs::ProgramFailure;
 use reads::{Coming, ReadError};
 use ring::Resumed;
@@ -66,7 +67,7 @@ pub(crate) const ROWS_MAX: u32 = ENDS as u32 / 2;
 const NO_MEMORY_FOR_VALUES: &str = "the GPU has no memory left for the values";
 
 /// Why a GPU counts as lost whose kernel has given up.
-const BLOCKS_WAIT: &str = "the blocks of a kernel waited in vain for one another";
+pub(crate) const BLOCKS_WAIT: &str = "the blocks of a kernel waited in vain for one another";
 
 /// The queue of one worker.
 pub(crate) struct CudaQueue {

@@ -8,7 +8,7 @@ use crate::kernels::batch::Batch;
 use crate::kernels::persistent::PersistentArguments;
 
 /// The most polls of a block at a barrier. They take seconds; blocks that run are microseconds late.
-pub(super) const TRIES_MAX: u32 = 1 << 24;
+pub(crate) const TRIES_MAX: u32 = 1 << 24;
 
 impl Submitter {
     /// Runs the steps of a batch.

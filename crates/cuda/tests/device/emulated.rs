@@ -164,8 +164,9 @@ pub(crate) fn compile_for_cell(source: &str, _: u32) -> Result<Vec<u8>, String> 
         return Ok(image.clone());
     }
     let made = |line: &str| {
-        let arguments = line.strip_prefix("PERSISTENT(").or(line.strip_prefix("QUANTUM("))?;
-        arguments.split(',').next().map(str::to_owned)
+        let (made_by, arguments) = line.split_once('(')?;
+        let is_kernel = ["PERSISTENT", "QUANTUM", "BENCHMARK"].contains(&made_by);
+        is_kernel.then(|| arguments.split(',').next().map(str::to_owned)).flatten()
     };
     let names: Vec<String> = source.lines().filter_map(made).collect();
     // Another process may compile the same.

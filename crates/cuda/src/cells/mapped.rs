@@ -1,0 +1,145 @@
+//! The kernels that are made for a recurrent cell, in one mapping.
+
+use batchmaker_graph::RecurrentCell;
+
+use super::persistent::{ROWS, choose, choose_quantum, model};
+use crate::kernels::persistent::PersistentKernel;
+use crate::kernels::quantum::QuantumKernel;
+use crate::kernels::weights::Storage;
+use crate::mapping::{Limits, Mapping};
+
+/// The kernels that are made for a recurrent cell, in one mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MappedKernels {
+    /// The kernel of a task.
+    pub(crate) kernel: PersistentKernel,
+    /// The kernel that runs task after task, if the cell has one.
+    pub(crate) quantum: Option<QuantumKernel>,
+}
+
+impl MappedKernels {
+    /// The kernels of a cell that no plan is known of; none if its weights fit the registers of no GPU.
+    pub(crate) fn of(
+        cell: (&RecurrentCell, Storage),
+        limits: Limits,
+        with_quanta: bool,
+    ) -> Option<Self> {
+        let quantum = if with_quanta { choose_quantum(cell, limits) } else { None };
+        let kernel = quantum.map(|of| *of.persistent()).or_else(|| choose(cell, limits))?;
+        Some(Self { kernel, quantum })
+    }
+
+    /// The same kernels in another mapping.
+    ///
+    /// # Errors
+    /// The reason why the mapping does not take the place of this one.
+    pub(crate) fn with_mapping(self, mapping: Mapping, limits: Limits) -> Result<Self, String> {
+        let [parts, own] = [mapping, self.kernel.mapping()].map(|of| self.kernel.parts_of_sum(of));
+        if parts != own {
+            return Err(format!("sums of {parts} parts, where the order of its sums takes {own}"));
+        }
+        let kernel = self.kernel.with_mapping(mapping);
+        let quantum = self.quantum.and_then(|_| QuantumKernel::new(kernel));
+        let with = Self { kernel, quantum };
+        let fits = with.fits(1, limits);
+        fits.then_some(with).ok_or_else(|| "a mapping that does not fit the GPU".to_owned())
+    }
+
+    /// Whether a GPU of these limits runs them for `rows` rows with one tile a block.
+    fn fits(&self, rows: usize, limits: Limits) -> bool {
+        self.kernel.fits(rows, limits) && self.quantum.is_none_or(|of| of.fits(rows, limits))
+    }
+
+    /// The kernels of the same cell, with the same order of sums, in the `most` mappings that the cost model ranks first for `rows` rows: or for fewer, if no
+    /// mapping fits that has one tile a block.
+    pub(crate) fn ranked(
+        self,
+        cell: &RecurrentCell,
+        rows: usize,
+        limits: Limits,
+        most: usize,
+    ) -> Vec<Self> {
+        let ranked = |rows: usize| -> Vec<Self> {
+            let of = (cell.hidden_size, rows);
+            let ranked = PersistentKernel::ranked_as(
+                &cell.kind,
+                self.kernel.storage(),
+                of,
+                limits,
+                &model(limits),
+            );
+            let mapped =
+                ranked.iter().filter_map(|of| self.with_mapping(of.mapping(), limits).ok());
+            mapped.filter(|of| of.fits(rows, limits)).take(most).collect()
+        };
+        let fewer = ROWS.into_iter().filter(|&of| of < rows);
+        let mut all = std::iter::once(rows).chain(fewer).map(ranked);
+        all.find(|ranked| !ranked.is_empty()).unwrap_or_else(|| vec![self])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use batchmaker_graph::RecurrentKind;
+
+    use super::*;
+
+    fn lstm(hidden_size: usize) -> RecurrentCell {
+        RecurrentCell {
+            kind: RecurrentKind::Lstm { p: None, bytes: None },
+            input_size: 0,
+            hidden_size,
+            w: [].into(),
+            r: vec![0.0; 4 * hidden_size * hidden_size].into(),
+            b: None,
+            lookup: None,
+        }
+    }
+
+    #[test]
+    fn mappings_of_all_batches_have_the_lanes_of_the_first_choice() {
+        let limits = Limits::of(132);
+        for (hidden, with_quanta) in [(64, false), (64, true), (256, true), (512, false)] {
+            let cell = lstm(hidden);
+            let own = MappedKernels::of((&cell, Storage::F32), limits, with_quanta).unwrap();
+            assert_eq!(own.quantum.is_some(), with_quanta);
+            for rows in [1, 3, 20, 512] {
+                let ranked = own.ranked(&cell, rows, limits, 5);
+                assert!((1..=5).contains(&ranked.len()), "{hidden} units, {rows} rows");
+                for of in &ranked {
+                    let mapping = of.kernel.mapping();
+                    assert_eq!(mapping.lanes, own.kernel.mapping().lanes);
+                    assert_eq!(own.with_mapping(mapping, limits), Ok(*of));
+                    assert!(of.quantum.is_none_or(|of| of.fits(1, limits)));
+                }
+            }
+            assert_eq!(own.ranked(&cell, 512, limits, 5)[0], own, "the one for the most rows");
+        }
+    }
+
+    #[test]
+    fn mappings_in_bfloat16_have_the_warps_of_the_first_choice() {
+        let limits = Limits::of(132);
+        let cell = lstm(1024);
+        let own = MappedKernels::of((&cell, Storage::Bf16), limits, true).unwrap();
+        let warps = own.kernel.mapping().groups;
+        for rows in [1, 20, 512] {
+            let ranked = own.ranked(&cell, rows, limits, 5);
+            assert!(ranked.iter().all(|of| of.kernel.mapping().groups == warps), "{rows} rows");
+        }
+        let other = Mapping { groups: 2 * warps, ..own.kernel.mapping() };
+        assert!(own.with_mapping(other, limits).is_err());
+    }
+
+    #[test]
+    fn other_lanes_and_what_does_not_fit_are_refused() {
+        let limits = Limits::of(132);
+        let own = MappedKernels::of((&lstm(256), Storage::F32), limits, true).unwrap();
+        let mapping = own.kernel.mapping();
+        let refused = |mapping| own.with_mapping(mapping, limits).unwrap_err();
+        let lanes = refused(Mapping { lanes: mapping.lanes / 2, ..mapping });
+        assert!(lanes.contains("parts, where the order of its sums takes"), "{lanes}");
+        let wide = refused(Mapping { tile_width: 256, ..mapping });
+        assert_eq!(wide, "a mapping that does not fit the GPU");
+    }
+}
