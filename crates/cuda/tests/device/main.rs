@@ -10,6 +10,7 @@ mod host_work;
 mod models;
 #[path = "../../../engine/tests/asynchronous/playing.rs"]
 mod playing;
+mod tuning;
 
 /// That of the binary, so that the host's work is measured as it is there.
 #[global_allocator]

@@ -64,7 +64,17 @@ impl Harness {
     /// A new device of the subject with these cells, whose ids are their positions, and all its
     /// workers.
     pub(super) fn new(subject: &dyn Subject, cells: Vec<Cell>) -> Check<Self> {
+        Self::prepared(subject, cells, |_| Ok(()))
+    }
+
+    /// The same of a device that is prepared before it has the cells.
+    pub(super) fn prepared(
+        subject: &dyn Subject,
+        cells: Vec<Cell>,
+        prepare: impl FnOnce(&dyn Device) -> Check,
+    ) -> Check<Self> {
         let instance = subject.make();
+        prepare(&*instance.device)?;
         let mut harness = Self {
             device: instance.device,
             lose: instance.lose,

@@ -8,7 +8,7 @@ use crate::conformance::graphs::{Request, Sinks};
 use crate::conformance::harness::{Harness, cell_type};
 use crate::conformance::schedule::{Form, Schedule};
 use crate::conformance::subject::Subject;
-use crate::contract::DeviceError;
+use crate::contract::{Device, DeviceError};
 use crate::plan::{BatchSize, ExecutionPlan};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -44,8 +44,14 @@ fn planned(subject: &dyn Subject) -> Check<Outcome> {
     let (before, _) = play(&mut harness, &requests, Schedule::of(Form::Roster))?;
     harness.device.plan(measured.identity, &plans).map_err(|error| error.to_string())?;
     let (after, _) = play(&mut harness, &requests, Schedule::of(Form::Roster))?;
-    for (at, (after, before)) in after.iter().zip(&before).enumerate() {
-        same_bits(&format!("chain {at}, planned"), after, before)?;
+    let prepare = |device: &dyn Device| {
+        device.plan(measured.identity, &plans).map_err(|error| error.to_string())
+    };
+    let mut harness = Harness::prepared(subject, vec![cell.clone()], prepare)?;
+    let (anew, _) = play(&mut harness, &requests, Schedule::of(Form::Roster))?;
+    for (at, before) in before.iter().enumerate() {
+        same_bits(&format!("chain {at}, planned"), &after[at], before)?;
+        same_bits(&format!("chain {at}, planned before it has the cell"), &anew[at], before)?;
     }
     Ok(Outcome::Passed)
 }
