@@ -113,7 +113,7 @@ mod tests {
                     assert!(of.quantum.is_none_or(|of| of.fits(1, limits)));
                 }
             }
-            assert_eq!(own.ranked(&cell, 512, limits, 5)[0], own, "the one for the most rows");
+            assert_eq!(own.ranked(&cell, 4096, limits, 5)[0], own, "the one for the most rows");
         }
     }
 

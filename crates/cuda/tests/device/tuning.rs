@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use batchmaker_cuda::kernels::persistent::PersistentKernel;
+use batchmaker_cuda::kernels::quantum::QuantumKernel;
 use batchmaker_cuda::mapping::{CostModel, Limits, Mapping};
 use batchmaker_cuda::{Compile, CudaConfig, CudaDevice, KernelTimer};
 use batchmaker_device::{BatchSize, Device, DeviceError, ExecutionPlan};
@@ -68,14 +69,19 @@ fn mapping_of(plan: &ExecutionPlan) -> Mapping {
 }
 
 /// Two mappings of the same lanes for a cell: the one that it has without a plan, and another one.
-fn mappings(kind: &RecurrentKind, hidden: usize) -> [Mapping; 2] {
+fn mappings(kind: &RecurrentKind, hidden: usize, with_quanta: bool) -> [Mapping; 2] {
     let model = CostModel { multiprocessors: 4.0, ..CostModel::TITAN_V };
-    let ranked = |rows: usize| PersistentKernel::ranked(kind, (hidden, rows), limits(), &model);
+    let ranked = |rows: usize| -> Vec<Mapping> {
+        let all = PersistentKernel::ranked(kind, (hidden, rows), limits(), &model).into_iter();
+        let suits = |of: &PersistentKernel| {
+            !with_quanta || QuantumKernel::new(*of).unwrap().fits(rows, limits())
+        };
+        all.filter(suits).map(|of| of.mapping()).collect()
+    };
     let ranked = [16, 8, 4, 2, 1].into_iter().map(ranked).find(|of| !of.is_empty()).unwrap();
-    let own = ranked[0].mapping();
-    let others = ranked.iter().map(PersistentKernel::mapping);
-    let mut others = others.filter(|of| of.lanes == own.lanes && of.tile_width != own.tile_width);
-    [own, others.next().unwrap()]
+    let own = ranked[0];
+    let other = ranked.iter().find(|of| of.lanes == own.lanes && **of != own);
+    [own, *other.unwrap()]
 }
 
 /// A measurement says in which mapping the kernel runs fastest, and the device takes it.
@@ -90,7 +96,7 @@ fn measure(emulated: &'static Emulated) {
             let plan = measured.plan.expect("the cell has kernels in mappings");
             assert!(device.describe(&plan).unwrap().contains("groups of"));
             let kernel = PersistentKernel::new(&kind, 24, mapping_of(&plan)).unwrap();
-            assert!(kernel.fits(rows, limits()), "{plan:?}");
+            assert!(kernel.fits(1, limits()), "{plan:?}");
             plans.push((rows, plan));
         }
         device.plan(cell.identity, &plans).unwrap();
@@ -116,7 +122,7 @@ fn nothing_to_plan(_: &'static Emulated) {
     let device = CudaDevice::new(persistent(None)).unwrap();
     assert_eq!(device.measure(&bf16, BatchSize::rows(2)).unwrap().plan, None);
     // A profile may be older than the choice of kernels.
-    let [own, _] = mappings(&lstm(), 24).map(|of| plan(&of.to_string()));
+    let [own, _] = mappings(&lstm(), 24, false).map(|of| plan(&of.to_string()));
     shared.plan(f32.identity, &[(1, own)]).unwrap();
     shared.materialize(CellTypeId(0), &f32).unwrap();
 }
@@ -129,7 +135,7 @@ fn planned(emulated: &'static Emulated, quanta: Option<&'static Emulated>) {
     for of in registry.cell_types() {
         let CellBody::Recurrent(recurrent) = &of.cell.body else { continue };
         if recurrent.hidden_size <= 16 && matches!(recurrent.kind, RecurrentKind::Lstm { .. }) {
-            let [own, other] = mappings(&recurrent.kind, recurrent.hidden_size);
+            let [own, other] = mappings(&recurrent.kind, recurrent.hidden_size, quanta.is_some());
             let name = |of: Mapping| format!("_lstm_{}_{of}", recurrent.hidden_size);
             names.push([name(own), name(other)]);
             plans.insert(of.identity, other);
@@ -165,48 +171,46 @@ fn planned(emulated: &'static Emulated, quanta: Option<&'static Emulated>) {
 }
 
 /// Plans that the device did not write are refused: at once, or where the cell is made whose they are.
-fn wrong_plans(emulated: &'static Emulated) {
+fn wrong_plans(_: &'static Emulated) {
     let cell = cell(lstm(), 24);
     let refused = |result: Result<(), DeviceError>, says: &str| match result {
         Err(DeviceError::Resources(reason)) => assert!(reason.contains(says), "{reason}"),
         other => panic!("{says}: {other:?}"),
     };
-    let [own, other] = mappings(&lstm(), 24);
+    let [own, other] = mappings(&lstm(), 24, false);
     let [text, other] = [own, other].map(|of| of.to_string());
     let lanes = own.lanes;
-    for config in [persistent(None), persistent(Some(emulated))] {
-        let device = CudaDevice::new(config).unwrap();
-        let set = |plans: &[(usize, ExecutionPlan)]| device.plan(cell.identity, plans);
-        refused(set(&[(1, ExecutionPlan::new("units"))]), "none of these GPUs");
-        refused(set(&[(1, plan("32x2"))]), "one is written as 32x2_16x8");
-        refused(set(&[(1, plan("4x1_128x16"))]), "does not fit the GPU");
-        let half = Mapping { lanes: lanes / 2, groups: 2 * own.groups, ..own }.to_string();
-        let both = [(1, plan(&text)), (4, plan(&half))];
-        refused(set(&both), "lanes, where the plan of another batch has");
-        // Of no known cell, it may be right.
-        for (wrong, says) in [
-            (half.as_str(), "where the order of its sums takes"),
-            (&format!("{}x1_{}x{lanes}", own.tile_width, 1024 / lanes), "does not fit the GPU"),
-        ] {
-            set(&[(1, plan(wrong))]).unwrap();
-            let made = device.materialize(CellTypeId(0), &cell).map(drop);
-            refused(made, "the plan of cell measured: ");
-            set(&[(1, plan(&text))]).unwrap();
-            device.materialize(CellTypeId(0), &cell).unwrap();
-            refused(set(&[(1, plan(wrong))]), says);
-            device.release(CellTypeId(0));
-        }
-        // The last plan that was taken holds.
-        set(&[(1, plan(&other))]).unwrap();
+    let device = CudaDevice::new(persistent(None)).unwrap();
+    let set = |plans: &[(usize, ExecutionPlan)]| device.plan(cell.identity, plans);
+    refused(set(&[(1, ExecutionPlan::new("units"))]), "none of these GPUs");
+    refused(set(&[(1, plan("32x2"))]), "one is written as 32x2_16x8");
+    refused(set(&[(1, plan("4x1_128x16"))]), "does not fit the GPU");
+    let half = Mapping { lanes: lanes / 2, groups: 2 * own.groups, ..own }.to_string();
+    let both = [(1, plan(&text)), (4, plan(&half))];
+    refused(set(&both), "lanes, where the plan of another batch has");
+    // Of no known cell, it may be right.
+    for (wrong, says) in [
+        (half.as_str(), "where the order of its sums takes"),
+        (&Mapping { tile_height: 999, ..own }.to_string(), "does not fit the GPU"),
+    ] {
+        set(&[(1, plan(wrong))]).unwrap();
+        let made = device.materialize(CellTypeId(0), &cell).map(drop);
+        refused(made, "the plan of cell measured: ");
+        set(&[(1, plan(&text))]).unwrap();
         device.materialize(CellTypeId(0), &cell).unwrap();
+        refused(set(&[(1, plan(wrong))]), says);
+        device.release(CellTypeId(0));
     }
+    // The last plan that was taken holds.
+    set(&[(1, plan(&other))]).unwrap();
+    device.materialize(CellTypeId(0), &cell).unwrap();
     let tree = load_all().1.cell_types().iter().find_map(|of| match &of.cell.body {
         CellBody::Tree(_) => Some(of.clone()),
         _ => None,
     });
-    let (device, tree) = (CudaDevice::new(persistent(None)).unwrap(), tree.unwrap());
+    let tree = tree.unwrap();
     device.plan(tree.identity, &[(1, plan(&text))]).unwrap();
-    let made = device.materialize(CellTypeId(0), &tree).map(drop);
+    let made = device.materialize(CellTypeId(1), &tree).map(drop);
     refused(made, "a mapping, where the cell has no kernels that take one");
 }
 
@@ -221,7 +225,7 @@ fn steps_are_timed(emulated: &'static Emulated) {
         RecurrentKind::Rnn { activation: RnnActivation::Tanh },
     ];
     for kind in kinds {
-        let [own, _] = mappings(&kind, 20);
+        let [own, _] = mappings(&kind, 20, false);
         let kernel = PersistentKernel::new(&kind, 20, own).unwrap();
         for kernel in [Some(kernel), kernel.with_one_barrier()].into_iter().flatten() {
             for (rows, steps) in [(1, 1), (7, 4)] {
@@ -241,7 +245,7 @@ fn steps_are_timed(emulated: &'static Emulated) {
 /// A launch that fails is an error, not a time.
 fn a_launch_fails(emulated: &'static Emulated) {
     let timer = KernelTimer::new(&persistent(None)).unwrap();
-    let [own, _] = mappings(&lstm(), 20);
+    let [own, _] = mappings(&lstm(), 20, false);
     let kernel = PersistentKernel::new(&lstm(), 20, own).unwrap();
     emulated.configure("fail_launch", "3");
     match timer.step_us(kernel, 2, 3) {
