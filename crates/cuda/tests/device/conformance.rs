@@ -156,7 +156,9 @@ fn persistent_kernels_on_two_gpus() {
 
 /// Whether a case has chains of cells with kernels that run task after task: of some cells, and of their work among that of others.
 fn is_of_quanta(name: &str) -> bool {
-    let Some((group, case)) = name.split_once('/') else { return false };
+    let Some((group, case)) = name.split_once('/') else {
+        return false;
+    };
     let cells = ["lstm: ", "lstm over an embedding: ", "gru, reset after: ", "rnn, tanh: "];
     match group {
         "chains" | "sessions" | "states" => cells.iter().any(|cell| case.starts_with(cell)),

@@ -78,7 +78,7 @@ fn mappings(kind: &RecurrentKind, hidden: usize, with_quanta: bool) -> [Mapping;
         };
         all.filter(suits).map(|of| of.mapping()).collect()
     };
-    let ranked = [16, 8, 4, 2, 1].into_iter().map(ranked).find(|of| !of.is_empty()).unwrap();
+    let ranked: Vec<Mapping> = [16, 8, 4, 2, 1].into_iter().flat_map(ranked).collect();
     let own = ranked[0];
     let other = ranked.iter().find(|of| of.lanes == own.lanes && **of != own);
     [own, *other.unwrap()]
