@@ -2,6 +2,7 @@
 //!
 //! The program itself needs neither Rust nor the sources: it can be built elsewhere and brought to the machine with the GPU.
 
+mod own;
 mod sanitizer;
 mod suite;
 mod timings;

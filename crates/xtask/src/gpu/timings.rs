@@ -1,13 +1,13 @@
 //! Steps of recurrent operators beside PyTorch's, which run in cuDNN.
 
 use std::process::Command;
-use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use batchmaker_cuda::{CudaConfig, CudaDevice};
-use batchmaker_device::{CellTimer, Device, Effort};
-use batchmaker_graph::{Cell, CellRegistry, ModelId, ModelPriority, RecurrentCell, RecurrentKind};
+use batchmaker_cuda::CudaConfig;
+use batchmaker_graph::RecurrentKind;
 use serde_json::Value;
+
+use super::own;
 
 /// Hidden and input size, and rows of a batch: those of the GRNN paper's Table 1, and two of a busy server.
 const SIZES: [(usize, usize); 11] = [
@@ -35,7 +35,8 @@ pub(super) fn run(config: &CudaConfig, python: &str) -> anyhow::Result<String> {
     let mut rows = Vec::new();
     for kind in ["lstm", "gru"] {
         for (hidden, batch) in SIZES {
-            rows.push((kind, hidden, batch, own_us(config, kind, hidden, batch)?));
+            let times = own::step_us(config, (&kind_of(kind), hidden), &[batch], STEPS)?;
+            rows.push((kind, hidden, batch, times[0]));
         }
     }
     let peers = peer_us(python, rows.iter().map(|&(kind, hidden, batch, _)| (kind, hidden, batch)));
@@ -62,35 +63,11 @@ pub(super) fn run(config: &CudaConfig, python: &str) -> anyhow::Result<String> {
     })
 }
 
-/// The microseconds of a step on this device, its host's time included.
-fn own_us(config: &CudaConfig, kind: &str, hidden: usize, batch: usize) -> anyhow::Result<f64> {
-    let config = CudaConfig { fills_memory: false, bytes_max: None, ..config.clone() };
-    let device = Arc::new(CudaDevice::new(config)?);
-    let mut registry = CellRegistry::default();
-    let rank = ModelPriority { model: ModelId(0), priority: 0 };
-    let id = registry.add("measured", cell(kind, hidden), batch as u32, rank);
-    device.materialize(id, registry.get(id))?;
-    let mut timer = CellTimer::new(device)?;
-    let effort = Effort { steps: STEPS, ..Effort::default() };
-    Ok(timer.batch_s(id, registry.get(id), batch, effort)? * 1e6)
-}
-
-fn cell(kind: &str, hidden: usize) -> Cell {
-    let kind = match kind {
+fn kind_of(name: &str) -> RecurrentKind {
+    match name {
         "lstm" => RecurrentKind::Lstm { p: None, bytes: None },
         _ => RecurrentKind::Gru { linear_before_reset: true },
-    };
-    let gates = kind.gates();
-    let numbers = |count: usize| (0..count).map(|at| ((at * 7919) % 997) as f32 / 1e4).collect();
-    Cell::recurrent(RecurrentCell {
-        input_size: hidden,
-        hidden_size: hidden,
-        w: numbers(gates * hidden * hidden),
-        r: numbers(gates * hidden * hidden),
-        b: Some(numbers(2 * gates * hidden)),
-        lookup: None,
-        kind,
-    })
+    }
 }
 
 /// The microseconds of a step in PyTorch, for each size.
