@@ -2,6 +2,7 @@
 //!
 //! The program itself needs neither Rust nor the sources: it can be built elsewhere and brought to the machine with the GPU.
 
+mod evaluation;
 mod own;
 mod sanitizer;
 mod suite;
@@ -13,7 +14,7 @@ use batchmaker_device::Device;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  cargo xtask gpu                                      all, on the first GPU
+  cargo xtask gpu                                      all but the evaluation, on the first GPU
   cargo xtask gpu --only suite --cases chains/lstm     some cases of the conformance suite
   target/release/batchmaker-xtask gpu --python ~/venv/bin/python
                                                        where there is no Rust: with a PyTorch of one's own
@@ -21,13 +22,19 @@ Examples:
                                                        with kernels that are made for each recurrent cell
   cargo xtask gpu --persistent --quanta --only suite --only timings
                                                        with launches of such kernels that run task after task
+  cargo xtask gpu --only evaluation --python ~/venv/bin/python
+                                                       GRNN's Tables 1 to 3 and Figures 11 to 15, beside PyTorch, cuDNN and FlashRNN
+  cargo xtask gpu --only evaluation --evaluate mappings --mappings 100
+                                                       Table 2 and Figure 14 alone, with more mappings of each size
 
 Parts:
   preflight   the driver, the GPU, its memory, the compiled kernels
   suite       the conformance suite: every kernel beside its equations in f64, in memory that is not a number where
               nothing was written
   sanitizer   a few cases under compute-sanitizer's tools, if it is installed
-  timings     steps of LSTM and GRU beside PyTorch's on cuDNN, if Python has PyTorch";
+  timings     steps of LSTM and GRU beside PyTorch's on cuDNN, if Python has PyTorch
+  evaluation  the evaluation of the GRNN paper; it takes minutes, and runs only where it is asked for. It makes a kernel for
+              each cell, whether --persistent is given or not. Systems that Python does not have are left out";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -49,6 +56,8 @@ pub(crate) struct Arguments {
     /// Have a launch of such a kernel run task after task, where the cell has one that can
     #[arg(long, requires = "persistent")]
     quanta: bool,
+    #[command(flatten)]
+    evaluation: evaluation::Options,
     /// Take each piece of memory from the driver, with any contents, for tools that watch accesses
     #[arg(long, hide = true)]
     watched: bool,
@@ -61,6 +70,7 @@ enum Part {
     Suite,
     Sanitizer,
     Timings,
+    Evaluation,
 }
 
 /// A line of the last table.
@@ -79,7 +89,10 @@ impl Line {
 
 /// Runs the parts, and prints a table of their results.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let is_wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
+    let is_wanted = |part| match arguments.only.is_empty() {
+        true => part != Part::Evaluation,
+        false => arguments.only.contains(&part),
+    };
     let config = CudaConfig {
         gpus: vec![arguments.gpu],
         fills_memory: !arguments.watched,
@@ -99,6 +112,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     add(Part::Suite, "suite", &|| suite::run(&config, &arguments.cases));
     add(Part::Sanitizer, "sanitizer", &|| sanitizer::run(arguments.gpu));
     add(Part::Timings, "timings", &|| timings::run(&config, &arguments.python));
+    let python = &arguments.python;
+    add(Part::Evaluation, "evaluation", &|| {
+        evaluation::run(&config, python, &arguments.evaluation)
+    });
     println!("\n| part | result |\n|---|---|");
     for Line { what, result, .. } in &lines {
         println!("| {what} | {result} |");
