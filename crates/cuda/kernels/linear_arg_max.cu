@@ -40,7 +40,7 @@ DEVICE Greatest greatest_of_warp(Greatest own) {
 template <class Weights> DEVICE void linear_arg_max(const LinearArguments& of) {
   SHARED(float, tile, [ROWS][CHUNK + 1]);
   SHARED(const float*, of_x, [ROWS]);
-  const Part part = part_of(of.batch);
+  const Part part = part_of(as_now(of.batch).count);
   if (part.thread < ROWS) of_x[part.thread] = part.thread < part.rows ? (const float*)locate(as_now(of.batch), of.x, part.first + part.thread) : nullptr;
   float sums[ROWS_OF_THREAD][1];
   begin_sums<1>(sums, of.b, part.unit, of.outputs);

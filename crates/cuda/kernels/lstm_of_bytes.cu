@@ -114,7 +114,7 @@ DEVICE void begin_with_x_of(Whole, float (&sums)[ROWS_OF_THREAD][Lstm::SUMS], co
 }
 
 template <class OfX> DEVICE void lstm_of_bytes_step(const StepArguments& of) {
-  const Part part = part_of(of.batch);
+  const Part part = part_of(as_now(of.batch).count);
   float sums[ROWS_OF_THREAD][Lstm::SUMS];
   begin_with_x_of(OfX(), sums, of, part);
   add_whole(sums, of.batch, of.between, of.r, of.r_scale, of.hidden, part, of.hidden);

@@ -28,9 +28,10 @@ struct Part {
   }
 };
 
-DEVICE Part part_of(const Batch& batch) {
+// The part of a thread of a batch of so many rows.
+DEVICE Part part_of(int rows) {
   const int first = blockIdx.y * ROWS;
-  return {first, least(ROWS, as_now(batch).count - first), (int)(blockIdx.x * UNITS + threadIdx.x), (int)(threadIdx.y * UNITS + threadIdx.x)};
+  return {first, least(ROWS, rows - first), (int)(blockIdx.x * UNITS + threadIdx.x), (int)(threadIdx.y * UNITS + threadIdx.x)};
 }
 
 // Whether the block has rows: launches of a graph are for as many as there may be.

@@ -11,8 +11,9 @@
 // So a row alone has the bits that it has in a batch.
 #include "recurrent.cuh"
 
-// Blocks that a multiprocessor holds at least. It leaves a thread 80 registers; left to itself, ptxas takes 40 for some kernels, and spills.
-constexpr int BLOCKS = 6;
+// Blocks that a multiprocessor holds at least. It leaves a thread 64 registers; left to itself, ptxas takes 40 for some kernels, and spills. Some spill with
+// 64 on one architecture or another.
+constexpr int BLOCKS = 8, FEWER_BLOCKS = 7;
 
 // Finds what the rows of a block multiply with: x, and h.
 DEVICE void find_sources(const float* (&of_x)[ROWS], const float* (&of_h)[ROWS], const StepArguments& of, const Operand& h, const Part& part) {
@@ -36,7 +37,7 @@ DEVICE void add_x_and_h(float (&sums)[ROWS_OF_THREAD][SUMS], const StepArguments
 }
 
 template <class Weights, class Cell> DEVICE void recurrent_step(const StepArguments& of) {
-  const Part part = part_of(of.batch);
+  const Part part = part_of(as_now(of.batch).count);
   float sums[ROWS_OF_THREAD][Cell::SUMS];
   add_x_and_h<Weights, Cell::SUMS, Cell::GATES, Cell::LAST_OF_H>(sums, of, of.h, part);
   write_states<Cell>(of, sums, part);
@@ -45,7 +46,7 @@ template <class Weights, class Cell> DEVICE void recurrent_step(const StepArgume
 // z = sigmoid(s_z)   r = sigmoid(s_r), and r h
 // (the first half of the ONNX operator GRU with linear_before_reset = 0). Gates and sums z, r.
 template <class Weights> DEVICE void gru_gates(const StepArguments& of) {
-  const Part part = part_of(of.batch);
+  const Part part = part_of(as_now(of.batch).count);
   float sums[ROWS_OF_THREAD][2];
   add_x_and_h<Weights, 2, 2, 1>(sums, of, of.h, part);
   if (part.unit >= of.hidden) return;
@@ -62,7 +63,7 @@ template <class Weights> DEVICE void gru_gates(const StepArguments& of) {
 // n = tanh(s), whose products of h are those of r h   h' = (1 - z) n + z h
 // (the second half). One gate.
 template <class Weights> DEVICE void gru_state(const StepArguments& of) {
-  const Part part = part_of(of.batch);
+  const Part part = part_of(as_now(of.batch).count);
   float sums[ROWS_OF_THREAD][1];
   Operand reset = of.between;
   reset.base += of.hidden * sizeof(float);
@@ -84,8 +85,8 @@ STEP(gru_reset_after_step_bf16, BLOCKS, recurrent_step<Bf16, GruResetAfter>)
 STEP(gru_gates_f32, BLOCKS, gru_gates<F32>)
 STEP(gru_gates_bf16, BLOCKS, gru_gates<Bf16>)
 STEP(gru_state_f32, BLOCKS, gru_state<F32>)
-STEP(gru_state_bf16, BLOCKS, gru_state<Bf16>)
+STEP(gru_state_bf16, FEWER_BLOCKS, gru_state<Bf16>)
 STEP(rnn_tanh_step_f32, BLOCKS, recurrent_step<F32, RnnTanh>)
-STEP(rnn_tanh_step_bf16, BLOCKS, recurrent_step<Bf16, RnnTanh>)
+STEP(rnn_tanh_step_bf16, FEWER_BLOCKS, recurrent_step<Bf16, RnnTanh>)
 STEP(rnn_relu_step_f32, BLOCKS, recurrent_step<F32, RnnRelu>)
-STEP(rnn_relu_step_bf16, BLOCKS, recurrent_step<Bf16, RnnRelu>)
+STEP(rnn_relu_step_bf16, FEWER_BLOCKS, recurrent_step<Bf16, RnnRelu>)

@@ -34,7 +34,7 @@ DEVICE void write_node(const TreeArguments& of, int row, int unit, float o, floa
 template <class Weights> DEVICE void tree_leaf(const TreeArguments& of) {
   SHARED(float, tile, [ROWS][CHUNK + 1]);
   SHARED(const float*, of_x, [ROWS]);
-  const Part part = part_of(of.batch);
+  const Part part = part_of(of.batch.count);
   if (part.thread < ROWS) of_x[part.thread] = part.thread < part.rows ? look_up(of.batch, of.first, of.lookup, part.first + part.thread) : nullptr;
   float sums[ROWS_OF_THREAD][3];
   begin_sums<3>(sums, of.b, part.unit, of.hidden);
@@ -52,7 +52,7 @@ template <class Weights> DEVICE void tree_inner(const TreeArguments& of) {
   SHARED(float, tile, [ROWS][CHUNK + 1]);
   SHARED(const float*, of_left, [ROWS]);
   SHARED(const float*, of_right, [ROWS]);
-  const Part part = part_of(of.batch);
+  const Part part = part_of(of.batch.count);
   if (part.thread < ROWS) {
     of_left[part.thread] = source(of.batch, of.first, part);
     of_right[part.thread] = source(of.batch, of.right, part);

@@ -159,6 +159,12 @@ impl Stepwise {
         }
     }
 
+    /// Whether the launches of a batch differ only by what a [`Now`](crate::kernels::batch::Now) tells them.
+    pub(crate) fn repeats(&self) -> bool {
+        let is_program = |of: &Operation| matches!(of.body, OperationBody::Program(_));
+        self.persistent.is_none() && !self.operations.iter().any(is_program)
+    }
+
     fn new(cell: &Cell, packing: &mut Packing) -> Result<Self, CellError> {
         let mut packed = Packed { precision: cell.precision, packing };
         let (inputs, states) = (cell.inputs.len(), cell.states.len());

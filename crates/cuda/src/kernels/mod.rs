@@ -59,7 +59,7 @@ pub const SOURCES: [Source; 6] = sources![
 ];
 
 /// The headers that they include.
-pub const HEADERS: [Source; 10] = sources![
+pub const HEADERS: [Source; 11] = sources![
     "portable.cuh",
     "copies.cuh",
     "signal.cuh",
