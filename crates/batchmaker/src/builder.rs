@@ -19,7 +19,7 @@ use crate::error::BuildError;
 use crate::fairness::Fairness;
 use crate::loading::{CellOptions, EmbeddedModel, Loaded, ProfileChoice, Source, load};
 use crate::machine::{Cores, Machine};
-use crate::processors::Processors;
+use crate::processors::{GpuKernels, Processors};
 use crate::trial;
 
 /// Builds an [`Engine`].
@@ -48,6 +48,7 @@ pub struct EngineBuilder {
     threads_per_worker: Option<usize>,
     isa: Option<Isa>,
     processors: Processors,
+    gpu_kernels: GpuKernels,
     executor: Executor,
     max_memory_bytes: Option<usize>,
     fairness: Fairness,
@@ -77,6 +78,7 @@ impl Default for EngineBuilder {
             threads_per_worker: None,
             isa: None,
             processors: Processors::default(),
+            gpu_kernels: GpuKernels::default(),
             executor: Executor::Own,
             max_memory_bytes: None,
             fairness: Fairness::default(),
@@ -137,6 +139,12 @@ impl EngineBuilder {
     /// Sets the processors that compute; the cores without it. A GPU has one worker: [`workers`](Self::workers) are not set then.
     pub fn processors(mut self, processors: Processors) -> Self {
         self.processors = processors;
+        self
+    }
+
+    /// Sets the kernels of recurrent cells on GPUs; those that all cells share without it. Others take NVIDIA's compiler library, NVRTC.
+    pub fn gpu_kernels(mut self, kernels: GpuKernels) -> Self {
+        self.gpu_kernels = kernels;
         self
     }
 
@@ -263,6 +271,7 @@ impl EngineBuilder {
     /// A model cannot be loaded, or the machine has fewer cores than are wanted.
     pub fn load(self) -> Result<Prepared, BuildError> {
         let cores = Cores::new(self.workers, self.threads_per_worker, self.isa, &self.processors)?;
+        let cores = cores.with_gpu_kernels(self.gpu_kernels);
         let (named, goal) = (self.profile.as_deref(), self.goal);
         let choice = match self.uses_profiles {
             true => ProfileChoice::Use { named, goal, cores },

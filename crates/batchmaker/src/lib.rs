@@ -76,7 +76,7 @@ pub use fairness::Fairness;
 pub use graph::{Graph, Node, Operand, Run, Value, ValueRows};
 pub use loading::{EmbeddedModel, Loaded};
 pub use machine::{Cores, Machine, WORKERS_MAX};
-pub use processors::{Gpus, Processors};
+pub use processors::{GpuKernels, Gpus, Processors};
 pub use profiles::{ProfileFile, Profiles, identity_in_f32, profile_beside};
 pub use session::Session;
 pub use staging::stages_pay;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use batchmaker_cpu::{CpuConfig, CpuDevice, Executor, InputProjection, Isa};
-use batchmaker_cuda::{CudaConfig, CudaDevice};
+use batchmaker_cuda::{Compile, CudaConfig, CudaDevice, Quantum, nvrtc};
 use batchmaker_device::{Device, DeviceError};
 use batchmaker_graph::{CellRegistry, CellType, ModelId};
 
 use crate::error::BuildError;
-use crate::processors::{Gpus, Processors};
+use crate::processors::{GpuKernels, Gpus, Processors};
 
 /// The most workers of an engine.
 pub const WORKERS_MAX: u16 = 64;
@@ -70,6 +70,14 @@ impl Cores {
         }
         let isa = isa.unwrap_or_else(Isa::best);
         Ok(Self { cores, workers, threads_per_worker, isa, gpus })
+    }
+
+    /// The same with these kernels of recurrent cells on its GPUs.
+    pub fn with_gpu_kernels(mut self, kernels: GpuKernels) -> Self {
+        if let Some(gpus) = &mut self.gpus {
+            gpus.kernels = kernels;
+        }
+        self
     }
 
     /// A device with the instruction set of the engine's, and one thread, as the number of threads
@@ -154,6 +162,8 @@ impl Machine {
             return Ok(Arc::new(CudaDevice::new(CudaConfig {
                 gpus: gpus.numbers().collect(),
                 program_threads: self.threads_per_worker,
+                persistent: (gpus.kernels != GpuKernels::Shared).then_some(nvrtc as Compile),
+                quantum: (gpus.kernels == GpuKernels::Quanta).then(Quantum::default),
                 ..CudaConfig::default()
             })?));
         }

@@ -18,9 +18,45 @@ pub enum Processors {
     Cuda(Vec<usize>),
 }
 
-/// GPUs, by their numbers.
+/// The kernels of recurrent cells on GPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuKernels {
+    /// Those that all cells share.
+    #[default]
+    Shared,
+    /// Kernels that are made for a cell, whose weights stay in registers for all steps of a task, where they fit (GRNN).
+    Persistent,
+    /// The same, in launches that run task after task.
+    Quanta,
+}
+
+impl GpuKernels {
+    const NAMES: [(&str, Self); 3] =
+        [("shared", Self::Shared), ("persistent", Self::Persistent), ("quanta", Self::Quanta)];
+}
+
+impl FromStr for GpuKernels {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let named = Self::NAMES.into_iter().find(|(name, _)| *name == text);
+        named.map(|(_, kernels)| kernels).ok_or("expected shared, persistent or quanta")
+    }
+}
+
+impl fmt::Display for GpuKernels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = Self::NAMES.into_iter().find(|(_, kernels)| kernels == self);
+        f.pad(named.map_or("", |(name, _)| name))
+    }
+}
+
+/// GPUs, by their numbers, and their kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gpus(u64);
+pub struct Gpus {
+    numbers: u64,
+    pub(crate) kernels: GpuKernels,
+}
 
 impl Gpus {
     /// The most GPUs of an engine.
@@ -28,12 +64,12 @@ impl Gpus {
 
     /// Their numbers.
     pub fn numbers(self) -> impl Iterator<Item = usize> {
-        (0..Self::MAX).filter(move |&number| self.0 >> number & 1 == 1)
+        (0..Self::MAX).filter(move |&number| self.numbers >> number & 1 == 1)
     }
 
     /// The number of GPUs.
     pub fn count(self) -> u16 {
-        self.0.count_ones() as u16
+        self.numbers.count_ones() as u16
     }
 }
 
@@ -68,7 +104,8 @@ impl Processors {
     /// [`DeviceError::Resources`] where GPUs are wanted that are not there.
     pub fn gpus(&self) -> Result<Option<Gpus>, DeviceError> {
         let of = |numbers: &mut dyn Iterator<Item = usize>| {
-            Gpus(numbers.fold(0, |gpus, number| gpus | 1 << number))
+            let numbers = numbers.fold(0, |gpus, number| gpus | 1 << number);
+            Gpus { numbers, kernels: GpuKernels::default() }
         };
         let all = |there: usize| of(&mut (0..there.min(Gpus::MAX)));
         match self {
@@ -139,7 +176,12 @@ mod tests {
         }
         assert_eq!(Processors::Cpu.gpus(), Ok(None));
         assert_eq!(Processors::Cuda(vec![3]).decided(), (Processors::Cuda(vec![3]), None));
-        assert_eq!(Gpus(0b1001).numbers().collect::<Vec<_>>(), [0, 3]);
-        assert_eq!([Gpus(1), Gpus(5)].map(|of| of.to_string()), ["GPU 0", "GPUs 0, 2"]);
+        let gpus = |numbers| Gpus { numbers, kernels: GpuKernels::Shared };
+        assert_eq!(gpus(0b1001).numbers().collect::<Vec<_>>(), [0, 3]);
+        assert_eq!([gpus(1), gpus(5)].map(|of| of.to_string()), ["GPU 0", "GPUs 0, 2"]);
+        for text in ["shared", "persistent", "quanta"] {
+            assert_eq!(text.parse::<GpuKernels>().unwrap().to_string(), text);
+        }
+        assert!("resident".parse::<GpuKernels>().is_err());
     }
 }

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use batchmaker::{EngineBuilder, Goal, Isa, Policy, Precision, Processors, WORKERS_MAX};
+use batchmaker::{EngineBuilder, Goal, Isa, Policy, Precision, WORKERS_MAX};
 use batchmaker_bench::{Qos, Workload};
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::device_args::DeviceArgs;
 use crate::measured_policy::MeasuredPolicy;
 use crate::quantities::{address, bytes, duration, period};
 use crate::scoped::{BatchLimit, OfCell, OfModel, share};
@@ -57,7 +58,9 @@ Examples:
   batchmaker serve models/ --http 0.0.0.0:8000  a folder of models, for the whole network
   batchmaker serve m.onnx --http 9000 --metrics 9002 --max-memory-bytes 2GiB --session-idle 10m
   batchmaker serve m.onnx --workers 2 --threads-per-worker 1 --max-batch-size 128
-  batchmaker serve m.onnx --device cuda:0,1     on two NVIDIA GPUs, a worker each")]
+  batchmaker serve m.onnx --device cuda:0,1     on two NVIDIA GPUs, a worker each
+  batchmaker serve m.onnx --device cuda --gpu-kernels quanta
+                                                with recurrent weights in a GPU's registers from task to task")]
 pub(crate) struct ServeArgs {
     /// ONNX files, model directories, or folders of them [default: the models that come with the
     /// project]
@@ -231,10 +234,8 @@ pub(crate) struct InspectArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Say what runs each cell on these processors: cpu; cuda, all NVIDIA GPUs; cuda:0,1, some of them; or auto, all GPUs that can be used and
-    /// the cores otherwise
-    #[arg(long, value_name = "DEVICE", default_value_t = Processors::Cpu)]
-    pub(crate) device: Processors,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 
     #[command(flatten)]
     pub(crate) executor: ExecutorArgs,
@@ -476,10 +477,8 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads_per_worker: Option<u16>,
 
-    /// The processors to measure: cpu; cuda, all NVIDIA GPUs; cuda:0,1, some of them; or auto, all GPUs that can be used and
-    /// the cores otherwise
-    #[arg(long, value_name = "DEVICE", default_value_t = Processors::Cpu)]
-    pub(crate) device: Processors,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 
     /// Instruction set, for bug reports: amx, avx512, avx2 or scalar [default: the best there is]
     #[arg(long)]
@@ -540,10 +539,8 @@ pub(crate) struct MachineArgs {
     #[command(flatten)]
     pub(crate) executor: ExecutorArgs,
 
-    /// The processors that compute: cpu; cuda, all NVIDIA GPUs; cuda:0,1, some of them; or auto, all GPUs that can be used and
-    /// the cores otherwise. A GPU has one worker
-    #[arg(long, value_name = "DEVICE", default_value_t = Processors::Cpu)]
-    pub(crate) device: Processors,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 
     /// Instruction set, for bug reports: amx, avx512, avx2 or scalar [default: the best there is]
     #[arg(long)]
@@ -560,7 +557,7 @@ impl Default for MachineArgs {
             goal: Goal::default(),
             max_tasks_to_submit: EngineBuilder::MAX_TASKS_TO_SUBMIT,
             isa: None,
-            device: Processors::default(),
+            device: DeviceArgs::default(),
             executor: ExecutorArgs::default(),
         }
     }

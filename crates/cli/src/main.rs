@@ -5,6 +5,7 @@
 mod args;
 mod bench;
 mod calibrate;
+mod device_args;
 mod executor;
 mod inspect;
 mod measured_policy;

@@ -8,6 +8,7 @@ use batchmaker::{Engine, EngineBuilder, Fairness, Policy, Prepared, StageStarts}
 use batchmaker_server::log;
 
 use crate::args::{CellArgs, MachineArgs};
+use crate::device_args::DeviceArgs;
 use crate::executor::executor;
 use crate::models::{add, explain};
 use crate::scoped::OfModel;
@@ -98,12 +99,14 @@ fn bounded(mut builder: EngineBuilder, limits: Limits) -> EngineBuilder {
 }
 
 fn builder(args: &MachineArgs) -> EngineBuilder {
-    let (processors, refused) = args.device.clone().decided();
+    let DeviceArgs { device, gpu_kernels } = args.device.clone();
+    let (processors, refused) = device.decided();
     if let Some(reason) = refused {
         eprintln!("note: a GPU is not used: {reason}");
     }
     let mut builder =
         Engine::builder().max_tasks_to_submit(args.max_tasks_to_submit).processors(processors);
+    builder = builder.gpu_kernels(gpu_kernels);
     if let Some(workers) = args.workers {
         builder = builder.workers(workers);
     }
