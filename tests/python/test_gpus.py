@@ -8,6 +8,7 @@ import concurrent.futures
 import ctypes.util
 import json
 import os
+import re
 import subprocess
 import urllib.request
 
@@ -22,14 +23,12 @@ pytestmark = pytest.mark.skipif(
 WORDS = ["kernel", "tree", "a", "node", "step", "row"]
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory):
-    """The environment in which a program finds two emulated GPUs, and the file of what the emulator reports."""
-    folder = tmp_path_factory.mktemp("kernels")
+def emulated(folder, *sources):
+    """The environment in which a program finds two emulated GPUs with the kernels of these files, too, and the file of what the emulator reports."""
     cargo = ["cargo", "--quiet"]
     build = [*cargo, "build", "--release", "--package", "batchmaker-cuda-emulated-driver"]
     subprocess.run(build, check=True, cwd=ROOT)
-    compiled = [*cargo, "run", "--release", "--package", "batchmaker-cuda", "--example", "emulated_kernels", folder]
+    compiled = [*cargo, "run", "--release", "--package", "batchmaker-cuda", "--example", "emulated_kernels", folder, *sources]
     kernels = subprocess.run(compiled, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
     target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
     reports = folder / "reports"
@@ -38,6 +37,11 @@ def driver(tmp_path_factory):
         "EMULATED_CUDA": f"devices=2;memory_bytes=1000000000;{kernels.strip()}",
         "EMULATED_CUDA_REPORTS": str(reports),
     }, reports
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    return emulated(tmp_path_factory.mktemp("kernels"))
 
 
 def infer(server, model, text):
@@ -101,3 +105,52 @@ def test_without_a_driver_the_error_says_so():
     refused = subprocess.run([BINARY, "serve", "--device", "cuda"], stderr=subprocess.PIPE, text=True, timeout=60)
     assert refused.returncode == 1
     assert "there is no NVIDIA driver" in refused.stderr
+
+
+def source_of(kernel):
+    """The source of a kernel that is made for an LSTM, from its name."""
+    mapping = re.fullmatch(r"(persistent|quantum)_lstm_(\d+)_(\d+)x(\d+)_(\d+)x(\d+)", kernel)
+    kind, *numbers = mapping.groups()
+    hidden, width, height, groups, lanes = map(int, numbers)
+    shape = f"InF32<{hidden}, {width}, {height}, {groups}, {lanes}>"
+    run = f"run_steps<Lstm, {shape}>" if kind == "persistent" else f"run_tasks<OneBarrier<Lstm, {shape}>>"
+    return f"{kind.upper()}({kernel}, {groups * lanes}, {run})\n"
+
+
+@pytest.fixture
+def compiler():
+    """The environment in which a program finds NVIDIA's compiler."""
+    found = sorted(ROOT.glob("target/emulate/venv/lib/python*/site-packages/nvidia/*/lib"))
+    if not found:
+        pytest.skip("`cargo xtask emulate` has not installed NVIDIA's compiler")
+    return {"LD_LIBRARY_PATH": ":".join(map(str, found))}
+
+
+def test_kernels_that_are_made_for_a_cell(serve, driver, compiler, tmp_path, monkeypatch):
+    """NVIDIA's compiler makes the kernels. The emulator has them once their names are known: the first server finds none."""
+    arguments = ("models/langid", "--device", "cuda:0", "--gpu-kernels", "quanta")
+    environment = {**os.environ, **driver[0], **compiler, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [BINARY, "serve", *arguments, "--http", "127.0.0.1:0"]
+    refused = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert refused.returncode == 1
+    kernels = set()
+    while missing := set(re.findall(r"the image has the kernel (\w+), no library", driver[1].read_text())) - kernels:
+        kernels |= missing
+        driver[1].write_text("")
+        source = tmp_path / "made.cu"
+        source.write_text('#include "quantum.cuh"\n' + "".join(map(source_of, sorted(kernels))))
+        made, reports = emulated(tmp_path / "kernels", source)
+        environment = {**made, **compiler, "XDG_CACHE_HOME": str(tmp_path)}
+        tried = {**os.environ, **environment, "EMULATED_CUDA_REPORTS": str(driver[1])}
+        subprocess.run([BINARY, "inspect", *arguments], env=tried, cwd=ROOT, capture_output=True, timeout=120)
+    assert {kernel.split("_")[0] for kernel in kernels} == {"persistent", "quantum"}
+    on_cores = serve("models/langid")
+    with monkeypatch.context() as patched:
+        for name, value in environment.items():
+            patched.setenv(name, value)
+        on_gpu = serve(*arguments)
+    for word in WORDS:
+        reply, expected = (infer(server, "langid", word) for server in (on_gpu, on_cores))
+        assert reply["language"] == expected["language"], word
+    assert on_gpu.stop() == 0
+    assert not reports.exists() or reports.read_text() == ""

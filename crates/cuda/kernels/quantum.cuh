@@ -215,6 +215,7 @@ DEVICE void multiply_x(const QuantumArguments& of, const void* of_all, const flo
       const int column = first_unit * GATES + at % GATE_ROWS;
       if (column >= HIDDEN * GATES) continue;
       float sum = sums[at / GATE_ROWS][at % GATE_ROWS];
+#pragma unroll 4
       for (int k = 0; k < elements; k++)
         sum = fmaf(x[at / GATE_ROWS * ROOM + k], Storage::weight(w[(long long)(start + k) * HIDDEN * GATES + column]), sum);
       sums[at / GATE_ROWS][at % GATE_ROWS] = sum;

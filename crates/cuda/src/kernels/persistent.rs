@@ -179,8 +179,9 @@ impl PersistentKernel {
                 problems().map(|of| mapping.weights(of)).sum(),
                 problems().map(|of| mapping.sums(of.gates)).max(),
             ),
+            // While weights are loaded, two words side by side, a thread has about as many loads under way.
             Storage::Bf16 => (
-                problems().map(|of| mapping.fragment_weights(of)).sum(),
+                problems().map(|of| 2 * mapping.fragment_weights(of)).sum(),
                 problems().map(|of| mapping.fragment_sums(of)).max(),
             ),
         };

@@ -223,7 +223,6 @@ bugs! {
     bias_of_columns_beyond: "own < of.columns ? of.b[own / of.gates * of.sums_of_unit + own % of.gates] : 0.f" => "of.b[own / of.gates * of.sums_of_unit + own % of.gates]", Found::By(Fault::OutOfBounds);
     biases_side_by_side: "own / of.gates * of.sums_of_unit + own % of.gates" => "own", Found::ByValues;
     all_at_the_first_step: "  at_step.time += row / rows;\n" => "", Found::ByValues;
-    rows_that_there_are_not_now: " && row % rows < at_step.count;" => ";", Found::ByAnything;
     all_of_one_step: "of.lookup, row % rows)" => "of.lookup, row)", Found::By(Fault::OutOfBounds);
     sums_of_rows_beyond: "own_row < of.steps * of.batch.count && own_column" => "own_column", Found::By(Fault::OutOfBounds);
     sums_of_columns_beyond: " && own_column < of.columns) of.sums" => ") of.sums", Found::By(Fault::DataRace);
