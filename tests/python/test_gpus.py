@@ -142,7 +142,8 @@ def test_kernels_that_are_made_for_a_cell(serve, driver, compiler, tmp_path, mon
         made, reports = emulated(tmp_path / "kernels", source)
         environment = {**made, **compiler, "XDG_CACHE_HOME": str(tmp_path)}
         tried = {**os.environ, **environment, "EMULATED_CUDA_REPORTS": str(driver[1])}
-        subprocess.run([BINARY, "inspect", *arguments], env=tried, cwd=ROOT, capture_output=True, timeout=120)
+        inspected = subprocess.run([BINARY, "inspect", *arguments], env=tried, cwd=ROOT, capture_output=True, timeout=120)
+    assert inspected.returncode == 0, inspected.stderr
     assert {kernel.split("_")[0] for kernel in kernels} == {"persistent", "quantum"}
     on_cores = serve("models/langid")
     with monkeypatch.context() as patched:

@@ -292,8 +292,7 @@ template <class OfCell> struct TwoBarriers {
     }
     if (!meet(of, ++barriers)) return false;
     for (int first = share.first_tile * HEIGHT; first < batch.count; first += share.tiles * HEIGHT) {
-      // The same.
-      __syncthreads();
+      // The sums of the tile before were read by the threads that now begin them.
       multiply_x<1, 1, Mapping, OfState>(of, of.w_of_state, of.b_of_state, lookup, batch, first, share.first_unit, tile, of_rows, sums_of_x_of_state);
       fill_tile<OfState>(tile, of_rows, batch, reset.r_h, first);
       state.multiply(tile, totals_of_state);

@@ -26,10 +26,11 @@ pub struct CudaConfig {
     /// What compiles kernels that are made for one recurrent cell, whose weights stay in registers for all steps of a task, such as
     /// [`nvrtc`](crate::nvrtc). None: recurrent cells have the kernels that all share.
     pub persistent: Option<Compile>,
-    /// The most graphs of a worker: the launches of a roster's task, of a cell without a kernel of its own, that are submitted together. They are kept by
-    /// the cell, the steps of the task, and the power of two from the number of rows on. 0: each launch is submitted by itself.
+    /// The most graphs of a worker: the launches of a roster's task, of a cell without a kernel of its own, that are submitted together. Tasks have the same
+    /// launches as long as the cell, the number of steps, the power of two from the number of rows on, and whether anything is written are the same, and
+    /// memory need not grow. 0: each launch is submitted by itself.
     pub graphs_max: usize,
-    /// Launches of such kernels that run task after task of a roster, of cells with one barrier a step. None: each task has a launch of its own.
+    /// Launches of such kernels that run task after task of a roster. None: each task has a launch of its own.
     pub quantum: Option<Quantum>,
     /// Threads of each worker for programs, which the host runs.
     pub program_threads: usize,

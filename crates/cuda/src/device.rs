@@ -73,7 +73,13 @@ impl CudaDevice {
         let half = free.into_iter().min().unwrap_or(0) / 2;
         let mut names: Vec<&str> = workers.iter().map(|of| of.gpu().description.as_str()).collect();
         names.dedup();
-        let processor = names.join("; ").into();
+        // A profile is of one kind of kernels.
+        let kernels = match (config.persistent, config.quantum) {
+            (None, _) => "",
+            (Some(_), None) => "; kernels of each cell",
+            (Some(_), Some(_)) => "; kernels of each cell for many tasks",
+        };
+        let processor = (names.join("; ") + kernels).into();
         let multiprocessors = workers.iter().map(|worker| worker.gpu().multiprocessors).min();
         let limits = Limits::of(multiprocessors.unwrap_or(0));
         let state = Arc::new(DeviceState {
@@ -128,7 +134,9 @@ impl CudaDevice {
             self.release(id);
             self.materialize(id, cell)?;
         }
-        Ok(Some(tuning::write(mapping)))
+        // It may have its own again.
+        let mapped = self.state.cells.get(id).mapped().unwrap_or(own);
+        Ok(Some(tuning::write(mapped.kernel.mapping())))
     }
 
     fn refused(cell: &CellType, reason: impl ToString) -> DeviceError {

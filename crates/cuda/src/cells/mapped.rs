@@ -127,8 +127,13 @@ mod tests {
             let ranked = own.ranked(&cell, rows, limits, 5);
             assert!(ranked.iter().all(|of| of.kernel.mapping().groups == warps), "{rows} rows");
         }
-        let other = Mapping { groups: 2 * warps, ..own.kernel.mapping() };
-        assert!(own.with_mapping(other, limits).is_err());
+        let mapping = own.kernel.mapping();
+        let refused = [
+            Mapping { groups: 2 * warps, ..mapping },
+            Mapping { lanes: 16, ..mapping },
+            Mapping { tile_height: 4, ..mapping },
+        ];
+        assert!(refused.iter().all(|&of| own.with_mapping(of, limits).is_err()));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::error::GpuError;
 use super::launches::Launches;
 use super::stream::Stream;
 
-/// The fewest launches for which a graph pays: on an H200, a graph of one kernel took no longer than a launch (`bench/gpu/README.md`).
+/// The fewest launches that are a graph. On an H200, a graph of one kernel took about as long as a launch (`bench/gpu/README.md`).
 const LAUNCHES_MIN: usize = 2;
 
 /// Graphs of launches that came more than once, and the launches that came once, of which the least recently used are forgotten.
@@ -27,10 +27,18 @@ pub(crate) struct Graphs {
 
 struct Known {
     launches: Launches,
-    /// None where they came once, or the driver has no memory for a graph.
-    graph: Option<Graph>,
+    graph: Form,
     /// The number of the last time.
     used: u64,
+}
+
+/// How launches are submitted.
+enum Form {
+    /// One by one: they came once.
+    Once,
+    /// One by one: the driver had no memory for a graph.
+    NoMemory,
+    Graph(Graph),
 }
 
 impl Graphs {
@@ -57,12 +65,16 @@ impl Graphs {
         match self.known.get_mut(&hash).filter(|known| known.launches == *launches) {
             Some(known) => {
                 known.used = used;
-                if known.graph.is_none() {
-                    known.graph = Graph::new(stream.gpu(), launches)?;
+                if let Form::Once = known.graph {
+                    known.graph = match Graph::new(stream.gpu(), launches) {
+                        Ok(graph) => Form::Graph(graph),
+                        Err(error) if error.is_out_of_memory() => Form::NoMemory,
+                        Err(error) => return Err(error),
+                    };
                 }
                 match &known.graph {
-                    Some(graph) => stream.launch_graph(graph),
-                    None => stream.launch_all(launches),
+                    Form::Graph(graph) => stream.launch_graph(graph),
+                    Form::Once | Form::NoMemory => stream.launch_all(launches),
                 }
             }
             None => {
@@ -73,7 +85,7 @@ impl Graphs {
                 }
                 let launches = launches.clone();
                 stream.launch_all(&launches)?;
-                self.known.insert(hash, Known { launches, graph: None, used });
+                self.known.insert(hash, Known { launches, graph: Form::Once, used });
                 Ok(())
             }
         }
@@ -90,24 +102,16 @@ pub(super) struct Graph {
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// A graph in which each launch waits for the one before; none if the driver has no memory for it.
-    fn new(gpu: &Arc<Gpu>, launches: &Launches) -> Result<Option<Self>, GpuError> {
+    /// A graph in which each launch waits for the one before.
+    fn new(gpu: &Arc<Gpu>, launches: &Launches) -> Result<Self, GpuError> {
         gpu.bind()?;
         let mut graph = ptr::null_mut();
         // SAFETY: the driver writes the handle.
-        unsafe { sys::cuGraphCreate(&raw mut graph, 0) }.result().map_err(GpuError::from)?;
-        let made = Self::instantiate(graph, launches);
-        // SAFETY: the graph is used for the last time: what was instantiated is a copy.
-        let destroyed = unsafe { sys::cuGraphDestroy(graph) };
-        match made {
-            Ok(raw) => {
-                let made = Self { gpu: gpu.clone(), raw };
-                destroyed.result()?;
-                Ok(Some(made))
-            }
-            Err(error) if error.is_out_of_memory() => Ok(None),
-            Err(error) => Err(error),
-        }
+        unsafe { sys::cuGraphCreate(&raw mut graph, 0) }.result()?;
+        let raw = Self::instantiate(graph, launches);
+        // SAFETY: the graph is used for the last time: what was instantiated is a copy. An error is that of a GPU that is lost.
+        let _ = unsafe { sys::cuGraphDestroy(graph) };
+        Ok(Self { gpu: gpu.clone(), raw: raw? })
     }
 
     fn instantiate(graph: sys::CUgraph, launches: &Launches) -> Result<sys::CUgraphExec, GpuError> {

@@ -222,7 +222,9 @@ impl PersistentKernel {
             Storage::F32 => self.mapping.fits(of, limits),
             Storage::Bf16 => {
                 let blocks = self.mapping.tiles(of).iter().product::<usize>();
-                blocks <= limits.multiprocessors && self.mapping.threads() <= limits.threads
+                self.mapping.is_of_fragments()
+                    && blocks <= limits.multiprocessors
+                    && self.mapping.threads() <= limits.threads
             }
         };
         has_registers && self.shared_bytes() <= limits.shared && self.problems(rows).all(fits)

@@ -8,7 +8,7 @@ use super::{CostModel, Limits, Mapping, Problem, WARP, widths};
 const SIDE: usize = 16;
 
 /// Rows of a batch of a product of a warp.
-pub(crate) const ROWS: usize = 8;
+const ROWS: usize = 8;
 
 /// The most rows of a tile.
 const ROWS_MAX: usize = 64;
@@ -17,13 +17,18 @@ const ROWS_MAX: usize = 64;
 /// of a multiply-add.
 const PRODUCT: f64 = 2.0;
 
-/// Those in the time after which the next product can add to the same sums.
+/// Multiply-adds of a thread in the latency of a product.
 const LATENCY: f64 = 8.0;
 
-/// Those in the time of a load from shared memory.
+/// Multiply-adds of a thread in the time of a load from shared memory.
 const LOAD: f64 = 7.0;
 
 impl Mapping {
+    /// Whether work groups are warps, and a tile has as many rows as some products of a warp.
+    pub fn is_of_fragments(&self) -> bool {
+        self.lanes == WARP && self.tile_height > 0 && self.tile_height.is_multiple_of(ROWS)
+    }
+
     /// Fragments that a warp has: along gate rows, and along elements of h.
     pub fn fragments(&self, of: Problem) -> [usize; 2] {
         let Self { tile_width, groups, .. } = *self;

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 mod cost;
-pub(crate) mod fragments;
+mod fragments;
 mod text;
 
 pub use cost::{Cost, CostModel};

@@ -7,6 +7,7 @@ use batchmaker_device::Chain;
 use batchmaker_graph::{CellTypeId, Join, SlotId};
 
 use super::listed::Listed;
+use super::projections::Extent;
 use super::quanta::OfRoster;
 use super::steps::{Run, TypedCell};
 use super::submitter::{Submitter, TaskError};
@@ -243,8 +244,15 @@ impl Submitter {
         let repeats = self.graphs.are_kept() && typed.stepwise.repeats();
         let rows_now = roster.members.len();
         let rows = if repeats { rows_now.next_power_of_two().max(ROWS_MIN) } else { rows_now };
-        let extent = self.extent(rows, steps as usize, may_end > 0);
-        let frame = self.frame(typed, extent, Some(&slots))?;
+        let extent = self.extent(rows_now, steps as usize, may_end > 0);
+        let (frame, repeats) = match self.frame(typed, Extent { rows, ..extent }, Some(&slots)) {
+            // There may be memory for as many rows as there are.
+            Err(error) if error.is_out_of_memory() && repeats => {
+                (self.frame(typed, extent, Some(&slots))?, false)
+            }
+            frame => (frame?, repeats),
+        };
+        let rows = if repeats { rows } else { rows_now };
         let outputs = upload.keep(&frame.outputs(typed));
         let now = upload.keep(&[Now { count: rows_now as i32, time }]);
         let at = self.bring(upload)?;

@@ -139,6 +139,8 @@ impl Submitter {
         let (steps, projected) = (run.finishes.len(), &run.frame.projected);
         let mut launches = std::mem::take(&mut self.launches);
         launches.clear();
+        // Launches that come again are the same whichever step writes: a row that does not is passed over.
+        let any_finishes = run.repeats && run.finishes.contains(&true);
         for (step, &finishes) in run.finishes.iter().enumerate() {
             let batch = Batch { time: run.batch.time.wrapping_add(step as u32), ..run.batch };
             if projected.steps > 0 && step % projected.steps == 0 {
@@ -151,7 +153,7 @@ impl Submitter {
                 self.run_operation(run, (batch, step), operation, &mut launches)?;
             }
             self.pass_states(run, batch, &mut launches);
-            if finishes {
+            if finishes || any_finishes {
                 let inputs = run.typed.stepwise.inputs;
                 let arguments = self.completions.finish(batch, run.outputs, inputs);
                 let grid = [batch.count as u32, 1, 1];

@@ -159,7 +159,13 @@ fn is_of_quanta(name: &str) -> bool {
     let Some((group, case)) = name.split_once('/') else {
         return false;
     };
-    let cells = ["lstm: ", "lstm over an embedding: ", "gru, reset after: ", "rnn, tanh: "];
+    let cells = [
+        "lstm: ",
+        "lstm over an embedding: ",
+        "gru, reset after: ",
+        "gru, reset before: ",
+        "rnn, tanh: ",
+    ];
     match group {
         "chains" | "sessions" | "states" => cells.iter().any(|cell| case.starts_with(cell)),
         _ => {
@@ -174,7 +180,7 @@ fn quanta() {
     let check = |emulated| {
         check_quanta(emulated, 1, is_of_quanta);
         let asked = emulated.asked();
-        for cell in ["lstm", "gru_reset_after", "rnn_tanh"] {
+        for cell in ["lstm", "gru_reset_after", "gru_reset_before", "rnn_tanh"] {
             let launch = format!("a launch of quantum_{cell}_");
             assert!(asked.iter().any(|of| of.starts_with(&launch)), "{cell}: {asked:?}");
         }
@@ -191,6 +197,24 @@ fn quanta_on_two_gpus() {
 #[test]
 fn precisions() {
     in_process("conformance::precisions", 1, |emulated| check(emulated, 1, is_of_precisions));
+}
+
+/// Cells in bfloat16 whose weights stay in registers, for a task and for many.
+#[test]
+fn precisions_in_registers() {
+    let check = |emulated| {
+        let is_of_bf16 = |name: &str| name.starts_with("precisions/bf16: ");
+        check_persistent(emulated, 1, is_of_bf16);
+        check_quanta(emulated, 1, is_of_bf16);
+        let asked = emulated.asked();
+        for cell in ["lstm", "gru_reset_after", "gru_reset_before", "rnn_tanh"] {
+            for kernel in ["persistent", "quantum"] {
+                let launch = format!("a launch of {kernel}_{cell}_bf16_");
+                assert!(asked.iter().any(|of| of.starts_with(&launch)), "{launch}: {asked:?}");
+            }
+        }
+    };
+    in_process("conformance::precisions_in_registers", 1, check);
 }
 
 #[test]

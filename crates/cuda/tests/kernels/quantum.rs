@@ -414,9 +414,9 @@ fn changes(
     (at, counts.0, counts.1)
 }
 
-/// A case, every third one in bfloat16, and a plan for it. Some cells have more inputs than units.
+/// A case, six of twelve in bfloat16, and a plan for it. Some cells have more inputs than units.
 fn draw(seed: usize) -> (Case, Plan) {
-    let precision = if seed % 3 == 1 { Precision::Bf16 } else { Precision::F32 };
+    let precision = if seed / 6 % 2 == 1 { Precision::Bf16 } else { Precision::F32 };
     let cases = (0..).map(|more| Case::draw(precision, seed + 1000 * more));
     let has_kernel = |case: &Case| QuantumKernel::new(case.kernel()).is_some();
     let mut case = cases.into_iter().find(has_kernel).unwrap();
@@ -570,7 +570,6 @@ bugs! {
     units_beyond_the_cell: "      if (column >= HIDDEN * GATES) continue;\n" => "", Found::By(Fault::OutOfBounds);
     elements_of_the_first_tile: "(long long)(start + k) * HIDDEN" => "(long long)k * HIDDEN", Found::ByValues;
     no_barrier_before_the_state: "    if (!meet(of, ++barriers)) return false;\n" => "", Found::ByAnything;
-    rows_of_the_state_are_read_too_early: "      // The same.\n      __syncthreads();\n" => "", Found::ByAnything;
     products_with_weights_of_the_gates: "of.w_of_state, of.b_of_state" => "of.w, of.b_of_state", Found::ByAnything;
     no_bias: "unit < HIDDEN ? b[unit * SUMS + gate] : 0.f" => "0.f", Found::ByValues;
 }
