@@ -235,8 +235,9 @@ pub(crate) fn libraries(
     [project, library_of(name, FILE, Some(&source), replaced)]
 }
 
-/// Cases of all kinds, in each precision.
+/// Cases of all kinds: in f32, and in bfloat16, which the emulator takes longer for.
 const CASES: usize = 36;
+const CASES_OF_BF16: usize = 24;
 
 /// Checks steps of the cases of some seeds.
 fn check(precision: Precision, seeds: std::ops::Range<usize>) {
@@ -260,7 +261,7 @@ fn steps_are_right_whatever_the_mapping() {
 
 #[test]
 fn steps_in_bfloat16_are_right_whatever_the_mapping() {
-    check(Precision::Bf16, 0..CASES);
+    check(Precision::Bf16, 0..CASES_OF_BF16);
 }
 
 /// Runs steps in some launches, of all rows or of one.
@@ -341,7 +342,8 @@ fn blocks_that_wait_in_vain_give_up() {
 /// Whether a case of a precision shows a bug.
 fn is_found_in(precision: Precision, name: &str, replaced: [&str; 2], found: Found) {
     let draw = |seed| Case { steps: 3, ..Case::draw(precision, seed) };
-    let cases: Vec<_> = (0..12).map(draw).collect();
+    let seeds = 0..if precision == Precision::F32 { 12 } else { 8 };
+    let cases: Vec<_> = seeds.map(draw).collect();
     let [project, library] = libraries(name, &cases, Some(replaced));
     let is_found = (0..).zip(&cases).any(|(seed, case)| {
         let batch = Batch::new(case);
