@@ -73,7 +73,7 @@ impl Graphs {
                     };
                 }
                 match &known.graph {
-                    Form::Graph(graph) => stream.launch_graph(graph),
+                    Form::Graph(graph) => graph.launch(stream),
                     Form::Once | Form::NoMemory => stream.launch_all(launches),
                 }
             }
@@ -93,7 +93,7 @@ impl Graphs {
 }
 
 /// A graph that can be launched.
-pub(super) struct Graph {
+struct Graph {
     gpu: Arc<Gpu>,
     raw: sys::CUgraphExec,
 }
@@ -156,8 +156,10 @@ impl Graph {
         Ok(raw)
     }
 
-    pub(super) fn raw(&self) -> sys::CUgraphExec {
-        self.raw
+    fn launch(&self, stream: &Stream) -> Result<(), GpuError> {
+        self.gpu.bind()?;
+        // SAFETY: both are there, and of this GPU.
+        Ok(unsafe { sys::cuGraphLaunch(self.raw, stream.raw()) }.result()?)
     }
 }
 

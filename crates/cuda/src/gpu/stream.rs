@@ -9,7 +9,6 @@ use cudarc::driver::{DriverError, result, sys};
 
 use super::device::Gpu;
 use super::error::GpuError;
-use super::graphs::Graph;
 use super::launches::Launches;
 use super::pinned::Pinned;
 use super::resident::ResidentKernel;
@@ -168,13 +167,6 @@ impl Stream {
             }?;
         }
         Ok(())
-    }
-
-    /// Launches a graph.
-    pub(super) fn launch_graph(&self, graph: &Graph) -> Result<(), GpuError> {
-        self.gpu.bind()?;
-        // SAFETY: the graph is there, and of this GPU.
-        Ok(unsafe { sys::cuGraphLaunch(graph.raw(), self.raw) }.result()?)
     }
 
     fn launch_by<A: Pod>(
