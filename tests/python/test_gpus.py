@@ -138,7 +138,8 @@ def test_kernels_that_are_made_for_a_cell(serve, driver, compiler, tmp_path, mon
         kernels |= missing
         driver[1].write_text("")
         source = tmp_path / "made.cu"
-        source.write_text('#include "quantum.cuh"\n' + "".join(map(source_of, sorted(kernels))))
+        header = ROOT / "crates/cuda/kernels/quantum.cuh"
+        source.write_text(f'#include "{header}"\n' + "".join(map(source_of, sorted(kernels))))
         made, reports = emulated(tmp_path / "kernels", source)
         environment = {**made, **compiler, "XDG_CACHE_HOME": str(tmp_path)}
         tried = {**os.environ, **environment, "EMULATED_CUDA_REPORTS": str(driver[1])}
