@@ -103,10 +103,10 @@ bugs! {
     barrier_of_some_units: "    if (part.unit >= units) continue;\n" => "    if (part.unit >= units) return;\n", Found::ByAnything;
     input_beyond_its_end: "sources[row] && start + k < length ?" => "sources[row] ?", Found::By(Fault::OutOfBounds);
     no_check_of_sources: "sources[row] && start + k < length ?" => "start + k < length ?", Found::By(Fault::OutOfBounds);
-    rows_beyond_the_batch: "is_there && of.projected.place == NOWHERE ? look_up(of.batch, of.x, of.lookup, row) : nullptr" => "look_up(of.batch, of.x, of.lookup, row)", Found::By(Fault::OutOfBounds);
+    rows_beyond_the_batch: "is_there && of.projected.place == NOWHERE ? look_up(batch, of.x, of.lookup, row) : nullptr" => "look_up(batch, of.x, of.lookup, row)", Found::By(Fault::OutOfBounds);
     sources_of_rows_beyond: "if (part.thread >= ROWS) return;" => "if (part.thread >= part.rows) return;", Found::By(Fault::UninitialisedRead);
     units_beyond_the_cell: "    if (part.unit >= units) continue;\n" => "", Found::By(Fault::OutOfBounds);
-    states_of_units_beyond: "  if (part.unit >= of.hidden) return;\n  for (int at = 0; at < ROWS_OF_THREAD; at++) {\n    const int row = Part::row(part, at);\n    if (row < 0) return;\n    float c" => "  for (int at = 0; at < ROWS_OF_THREAD; at++) {\n    const int row = Part::row(part, at);\n    if (row < 0) return;\n    float c", Found::ByAnything;
+    states_of_units_beyond: "  if (part.unit >= of.hidden) return;\n  const Batch batch = as_now(of.batch);\n  for (int at = 0; at < ROWS_OF_THREAD; at++) {\n    const int row = Part::row(part, at);\n    if (row < 0) return;\n    float c" => "  const Batch batch = as_now(of.batch);\n  for (int at = 0; at < ROWS_OF_THREAD; at++) {\n    const int row = Part::row(part, at);\n    if (row < 0) return;\n    float c", Found::ByAnything;
     states_of_rows_beyond: "    if (row < 0) return;\n    float c" => "    float c", Found::By(Fault::OutOfBounds);
     gates_of_rows_beyond: "    if (row < 0) return;\n    float* gates" => "    float* gates", Found::By(Fault::OutOfBounds);
     one_half_of_states: "own->half + (of.place == NEXT_STATE)" => "own->half", Found::By(Fault::DataRace);
