@@ -3,7 +3,7 @@
 // All warps of a block multiply the same gate rows; they divide the elements of h: warp v has those from 16 v on, then from 16 (v + WARPS) on, and so
 // on. h is rounded to bfloat16; products are exact, and sums are f32.
 //
-// Order of sums: a warp adds the products of 16 elements after the other, each in the order that the hardware has for 16; then warps are added in order.
+// Order of sums: a warp adds the products of 16 elements at a time, in the order that the hardware has for 16; then the sums of warps are added in order.
 // So the bits of a row follow from WARPS alone.
 #pragma once
 #include "weights.cuh"
