@@ -3,7 +3,7 @@
 //! Each operation is the next of its stream. What a stream's next operation follows is a vector clock: for each stream, how many of its
 //! operations are over by then. Events carry it from stream to stream, and a host that waits carries it to all that it submits later.
 //!
-//! A graph is one operation of its stream, and its nodes stand where it does: who knows that the graph is over knows it of all of them. Before that,
+//! A graph is one operation of its stream, and its nodes have its place there: whoever knows that the graph is over knows that all nodes are. Before that,
 //! nodes are known one by one, to the nodes that depend on them, and to a host to which they publish.
 
 use std::collections::{BTreeSet, HashMap};
@@ -43,7 +43,7 @@ impl Known {
     }
 }
 
-/// Where an operation stands.
+/// The place of an operation among those of all streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Standing {
     stream: u32,

@@ -27,7 +27,7 @@ impl Scaling {
         Self { x, y, factor, count: COUNT as i32 }
     }
 
-    /// What a launch of it needs.
+    /// The parameters of a node that launches the kernel.
     fn node(&self, program: &Program) -> Node {
         let Self { x, y, factor, count } = self;
         let arguments = vec![argument(x), argument(y), argument(factor), argument(count)];

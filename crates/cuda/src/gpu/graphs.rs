@@ -21,7 +21,7 @@ pub(crate) struct Graphs {
     graphs_max: usize,
     /// By the hash of their launches.
     known: HashMap<u64, Known>,
-    /// How often launches were submitted.
+    /// The number of times that launches were submitted.
     submitted: u64,
 }
 
@@ -32,7 +32,7 @@ struct Known {
     used: u64,
 }
 
-/// How launches are submitted.
+/// The form in which launches are submitted.
 enum Form {
     /// One by one: they came once.
     Once,

@@ -19,7 +19,7 @@ pub(super) struct Launch {
     pub(super) kernel: sys::CUfunction,
     pub(super) grid: [u32; 3],
     pub(super) block: [u32; 3],
-    /// Where the argument begins.
+    /// The offset of its argument among the arguments of all.
     argument: usize,
 }
 

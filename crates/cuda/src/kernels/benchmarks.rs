@@ -27,12 +27,12 @@ pub const THREADS_MAX: usize = 1024;
 /// Bytes that a block loads in a round of [`Benchmark::Loads`].
 pub const LOADED_BYTES: usize = 64 << 10;
 
-/// What a kernel does in a round.
+/// A micro-benchmark: the work of its kernel in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Benchmark {
-    /// Each lane multiplies 64 elements of h with a weight of each of so many gate rows.
+    /// Each lane multiplies 64 elements of h with weights of this number of gate rows.
     Products(usize),
-    /// Each thread adds so many sums over the lanes of its warp, by five shuffles of each.
+    /// Each thread adds this number of sums over the lanes of its warp: each takes five shuffles.
     Shuffles(usize),
     /// A block loads [`LOADED_BYTES`] bytes from the L2 cache.
     Loads,

@@ -138,7 +138,7 @@ impl PersistentKernel {
         }
     }
 
-    /// How the weights are stored.
+    /// The type of numbers in which the weights are stored.
     pub fn storage(&self) -> Storage {
         self.storage
     }
@@ -164,7 +164,7 @@ impl PersistentKernel {
         }
     }
 
-    /// Its products, each with so many gates.
+    /// The products with h that a step consists of, for `rows` rows each.
     fn problems(&self, rows: usize) -> impl Iterator<Item = Problem> {
         let hidden = self.hidden;
         self.gates().iter().map(move |&gates| Problem { hidden, gates, rows })

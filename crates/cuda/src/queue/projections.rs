@@ -100,7 +100,7 @@ impl Submitter {
         Extent { rows, steps, may_end, projected_bytes: self.state.projected_bytes }
     }
 
-    /// Adds launches that multiply x of so many steps, the first of which is that of `batch`.
+    /// Adds to `launches` those that multiply x of `steps` steps, from that of `batch` on.
     pub(super) fn project(
         &self,
         (cell, stepwise): (&CudaCell, &Stepwise),
