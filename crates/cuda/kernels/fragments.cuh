@@ -1,4 +1,4 @@
-// Weights in bfloat16 that stay in registers as fragments of the products that a warp computes together on tensor cores.
+// Weights in bfloat16 that stay on the chip as fragments of the products that a warp computes together on tensor cores.
 //
 // All warps of a block multiply the same gate rows; they divide the elements of h: warp v has those from 16 v on, then from 16 (v + WARPS) on, and so
 // on. h is rounded to bfloat16; products are exact, and sums are f32.
@@ -27,12 +27,16 @@ struct Fragment {
 };
 
 // The weights of h of some gates of a block's units.
-template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int WARPS> struct Fragments {
+template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int WARPS, int IN_SHARED> struct Fragments {
   static constexpr int GATE_ROWS = GATES * WIDTH;
   static constexpr int OF_GATE_ROWS = (GATE_ROWS + 15) / 16;    // fragments along gate rows
   static constexpr int ALL_OF_ELEMENTS = (HIDDEN + 15) / 16;    // along elements, of all warps
   static constexpr int OF_ELEMENTS = (ALL_OF_ELEMENTS + WARPS - 1) / WARPS;
   static constexpr int OF_ROWS = HEIGHT / 8;
+  static constexpr int IN_REGISTERS = OF_ELEMENTS - IN_SHARED;
+  static constexpr int OWN_WORDS = 4 * OF_GATE_ROWS * IN_SHARED;
+  static constexpr int THREADS_OF_BLOCK = 32 * WARPS;
+  static_assert(IN_REGISTERS > 0, "some weights are in registers");
   static_assert(HEIGHT % 8 == 0, "a product has 8 rows");
 
   typedef Bf16 Storage;
@@ -42,7 +46,13 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int WARPS> struct Fragme
   static constexpr int WORDS = 8 * ALL_OF_ELEMENTS;
   static constexpr int STRIDE = WORDS + 4;
 
-  uint32_t weights[OF_GATE_ROWS][OF_ELEMENTS][4];
+  // What a thread has of a fragment.
+  struct alignas(16) Words {
+    uint32_t of[4];
+  };
+  Words weights[OF_GATE_ROWS][IN_REGISTERS];
+  // Those of the last elements: words of shared memory that this thread alone uses. Those of all threads of the block lie side by side.
+  Words* own;
 
   // A word of a row of h, or zeros.
   DEVICE_MEMBER Word word(const float* from, int at) {
@@ -50,25 +60,36 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int WARPS> struct Fragme
     return two_bf16(low, high);
   }
 
-  // Loads the weights: `r` is [hidden][hidden][GATES].
-  DEVICE_IN_STRUCT void load(const void* r, int first_unit) {
+  // Loads the weights: `r` is [hidden][hidden][GATES]. Other weights of each thread take `own_before` words of shared memory.
+  DEVICE_IN_STRUCT void load(const void* r, int first_unit, int own_before) {
     const uint16_t* from = (const uint16_t*)r;
     const int warp = threadIdx.x / 32;
+    const auto fragment = [&](int rows, int elements) {
+      Words words;
+#pragma unroll
+      for (int at = 0; at < 4; at++) {
+        const int gate_row = 16 * rows + Fragment::gate_row(at), unit = first_unit + gate_row / GATES;
+        const int k = 16 * (elements * WARPS + warp) + Fragment::element(at);
+        uint32_t both = 0;
+#pragma unroll
+        for (int more = 0; more < 2; more++)
+          if (k + more < HIDDEN && gate_row < GATE_ROWS && unit < HIDDEN)
+            both |= (uint32_t)from[((long long)(k + more) * HIDDEN + unit) * GATES + gate_row % GATES] << 16 * more;
+        words.of[at] = both;
+      }
+      return words;
+    };
 #pragma unroll
     for (int rows = 0; rows < OF_GATE_ROWS; rows++)
 #pragma unroll
-      for (int elements = 0; elements < OF_ELEMENTS; elements++)
-#pragma unroll
-        for (int at = 0; at < 4; at++) {
-          const int gate_row = 16 * rows + Fragment::gate_row(at), unit = first_unit + gate_row / GATES;
-          const int k = 16 * (elements * WARPS + warp) + Fragment::element(at);
-          uint32_t both = 0;
-#pragma unroll
-          for (int more = 0; more < 2; more++)
-            if (k + more < HIDDEN && gate_row < GATE_ROWS && unit < HIDDEN)
-              both |= (uint32_t)from[((long long)(k + more) * HIDDEN + unit) * GATES + gate_row % GATES] << 16 * more;
-          weights[rows][elements][at] = both;
-        }
+      for (int elements = 0; elements < IN_REGISTERS; elements++) weights[rows][elements] = fragment(rows, elements);
+    if constexpr (IN_SHARED > 0) {
+      DYNAMIC_SHARED(Words, fragments);
+      own = fragments + own_before / 4 * THREADS_OF_BLOCK + threadIdx.x;
+      for (int rows = 0; rows < OF_GATE_ROWS; rows++)
+        for (int elements = 0; elements < IN_SHARED; elements++)
+          own[(rows * IN_SHARED + elements) * THREADS_OF_BLOCK] = fragment(rows, IN_REGISTERS + elements);
+    }
   }
 
   // Multiplies a tile of h, and writes the sums of each gate row. All threads of the block call it.
@@ -76,19 +97,26 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int WARPS> struct Fragme
     SHARED(float, of_warps, [WARPS][HEIGHT][16 * OF_GATE_ROWS + 4]);
     const int warp = threadIdx.x / 32;
     float sums[OF_GATE_ROWS][OF_ROWS][4] = {};
-#pragma unroll
-    for (int elements = 0; elements < OF_ELEMENTS; elements++) {
+    const auto add = [&](int elements, const auto& weight) {
       const int fragment = elements * WARPS + warp;
-      if (fragment >= ALL_OF_ELEMENTS) continue;
+      if (fragment >= ALL_OF_ELEMENTS) return;
+      uint32_t h[OF_ROWS][2];
 #pragma unroll
-      for (int rows = 0; rows < OF_ROWS; rows++) {
-        uint32_t h[2];
+      for (int rows = 0; rows < OF_ROWS; rows++)
 #pragma unroll
-        for (int at = 0; at < 2; at++) h[at] = tile[8 * rows + Fragment::row_of_h()][8 * fragment + Fragment::element(2 * at) / 2];
+        for (int at = 0; at < 2; at++) h[rows][at] = tile[8 * rows + Fragment::row_of_h()][8 * fragment + Fragment::element(2 * at) / 2];
 #pragma unroll
-        for (int gate_rows = 0; gate_rows < OF_GATE_ROWS; gate_rows++) mma_bf16(sums[gate_rows][rows], weights[gate_rows][elements], h);
+      for (int gate_rows = 0; gate_rows < OF_GATE_ROWS; gate_rows++) {
+        const Words of_gate_rows = weight(gate_rows);
+#pragma unroll
+        for (int rows = 0; rows < OF_ROWS; rows++) mma_bf16(sums[gate_rows][rows], of_gate_rows.of, h[rows]);
       }
-    }
+    };
+#pragma unroll
+    for (int elements = 0; elements < IN_REGISTERS; elements++) add(elements, [&](int rows) { return weights[rows][elements]; });
+#pragma unroll 2
+    for (int elements = 0; elements < IN_SHARED; elements++)
+      add(IN_REGISTERS + elements, [&](int rows) { return own[(rows * IN_SHARED + elements) * THREADS_OF_BLOCK]; });
 #pragma unroll
     for (int gate_rows = 0; gate_rows < OF_GATE_ROWS; gate_rows++)
 #pragma unroll
@@ -106,8 +134,8 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int WARPS> struct Fragme
   }
 };
 
-// A mapping: units and rows of a block's tile, and warps.
-template <int OF_HIDDEN, int OF_WIDTH, int OF_HEIGHT, int WARPS> struct InBf16 {
+// A mapping: units and rows of a block's tile, warps, and the fragments along the elements of a warp that are in shared memory.
+template <int OF_HIDDEN, int OF_WIDTH, int OF_HEIGHT, int WARPS, int IN_SHARED = 0> struct InBf16 {
   static constexpr int HIDDEN = OF_HIDDEN, WIDTH = OF_WIDTH, HEIGHT = OF_HEIGHT;
-  template <int GATES> using Weights = Fragments<GATES, HIDDEN, WIDTH, HEIGHT, WARPS>;
+  template <int GATES> using Weights = Fragments<GATES, HIDDEN, WIDTH, HEIGHT, WARPS, IN_SHARED>;
 };

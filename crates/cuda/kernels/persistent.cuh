@@ -1,9 +1,9 @@
-// Recurrent cells whose weights of h stay in registers for many steps (GRNN, sections 5 and 6): in f32 here, in bfloat16 as fragments.cuh has them.
+// Recurrent cells whose weights of h stay on the chip for many steps (GRNN, sections 5 and 6): in f32 here, in bfloat16 as fragments.cuh has them.
 //
 // A block computes WIDTH units of h, of HEIGHT rows at a time (output-based tiling): it has all gates of these units, so that it computes the states
 // itself. In f32 its threads form groups of LANES threads. A group has an equal part of the block's gate rows, a gate of a unit each; its lanes divide the
-// elements of h: lane l has l, l + LANES, and so on, and holds their weights. After each step the blocks of the grid wait for one another once: h of a
-// step lies in the other half of the slots than h before it.
+// elements of h: lane l has l, l + LANES, and so on, and holds their weights in its registers, those of the last IN_SHARED elements in shared memory. After
+// each step the blocks of the grid wait for one another once: h of a step lies in the other half of the slots than h before it.
 //
 //   r   [hidden][hidden][gates]       b   [hidden][sums]       projected   [steps][rows][hidden][gates], of project_inputs.cu
 //
@@ -58,14 +58,18 @@ DEVICE bool wait_for_grid(const PersistentArguments& of, uint32_t times) { retur
 
 DEVICE constexpr int power_of_two_from(int value) { return value <= 1 ? 1 : 2 * power_of_two_from((value + 1) / 2); }
 
-// The weights of h of some gates of a block's units, in the registers of its threads.
-template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int LANES> struct Resident {
+// The weights of h of some gates of a block's units, in the registers of its threads and in shared memory.
+template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int LANES, int IN_SHARED> struct Resident {
   static constexpr int GATE_ROWS = GATES * WIDTH;
   static constexpr int PART = GATE_ROWS / GROUPS_OF_BLOCK;
   static constexpr int ELEMENTS = (HIDDEN + LANES - 1) / LANES;
+  static constexpr int IN_REGISTERS = ELEMENTS - IN_SHARED;
+  static constexpr int OWN_WORDS = PART * IN_SHARED;
+  static constexpr int THREADS_OF_BLOCK = GROUPS_OF_BLOCK * LANES;
   static constexpr int VALUES = power_of_two_from(PART * HEIGHT);
   static_assert(GATE_ROWS % GROUPS_OF_BLOCK == 0, "groups have equal parts");
-  static_assert(32 % LANES == 0 && GROUPS_OF_BLOCK * LANES % 32 == 0, "groups fill warps");
+  static_assert(32 % LANES == 0 && THREADS_OF_BLOCK % 32 == 0, "groups fill warps");
+  static_assert(IN_REGISTERS > 0, "some weights are in registers");
 
   typedef F32 Storage;
   // A tile of h has a number in a word.
@@ -73,7 +77,9 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int
   typedef float Word;
   static constexpr int WORDS = HIDDEN, STRIDE = HIDDEN;
 
-  float weights[PART][ELEMENTS];
+  float weights[PART][IN_REGISTERS];
+  // Those of the last elements: words of shared memory that this thread alone uses. Words of all threads of the block lie side by side.
+  float* own;
 
   // The unit of the block and the gate that are the `part`th of a group.
   static DEVICE_IN_STRUCT int gate_row(int part) { return threadIdx.x / LANES * PART + part; }
@@ -81,18 +87,25 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int
   // A word of a row of h, or zero.
   DEVICE_MEMBER Word word(const float* from, int at) { return from ? from[at] : 0.f; }
 
-  // Loads the weights of `stored` gates side by side, from the gate `from` on.
-  DEVICE_IN_STRUCT void load(const void* of_all, int first_unit, int stored = GATES, int from = 0) {
+  // Loads the weights of `stored` gates side by side, from the gate `from` on. Other weights of each thread take `own_before` words of shared memory.
+  DEVICE_IN_STRUCT void load(const void* of_all, int first_unit, int own_before, int stored = GATES, int from = 0) {
     const float* r = (const float*)of_all;
     const int lane = threadIdx.x % LANES;
-#pragma unroll
-    for (int part = 0; part < PART; part++) {
+    const auto weight = [&](int part, int at) {
       const int unit = first_unit + gate_row(part) / GATES, gate = gate_row(part) % GATES;
+      const int k = at * LANES + lane;
+      return k < HIDDEN && unit < HIDDEN ? r[((long long)k * HIDDEN + unit) * stored + from + gate] : 0.f;
+    };
 #pragma unroll
-      for (int at = 0; at < ELEMENTS; at++) {
-        const int k = at * LANES + lane;
-        weights[part][at] = k < HIDDEN && unit < HIDDEN ? r[((long long)k * HIDDEN + unit) * stored + from + gate] : 0.f;
-      }
+    for (int part = 0; part < PART; part++)
+#pragma unroll
+      for (int at = 0; at < IN_REGISTERS; at++) weights[part][at] = weight(part, at);
+    if constexpr (IN_SHARED > 0) {
+      DYNAMIC_SHARED(float, words);
+      own = words + own_before * THREADS_OF_BLOCK + threadIdx.x;
+      for (int part = 0; part < PART; part++)
+#pragma unroll 4
+        for (int at = 0; at < IN_SHARED; at++) own[(part * IN_SHARED + at) * THREADS_OF_BLOCK] = weight(part, IN_REGISTERS + at);
     }
   }
 
@@ -102,17 +115,21 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int
     float sums[VALUES];
 #pragma unroll
     for (int at = 0; at < VALUES; at++) sums[at] = 0.f;
-#pragma unroll
-    for (int at = 0; at < ELEMENTS; at++) {
+    const auto add = [&](int at, const auto& weight) {
       const int k = at * LANES + lane;
       // Weights past the last element are zeros, and not added: the sum of some zeros may have another sign.
-      if (HIDDEN % LANES != 0 && k >= HIDDEN) continue;
+      if (HIDDEN % LANES != 0 && k >= HIDDEN) return;
 #pragma unroll
-      for (int row = 0; row < HEIGHT; row++)
+      for (int part = 0; part < PART; part++) {
+        const float of_part = weight(part);
 #pragma unroll
-        for (int part = 0; part < PART; part++)
-          sums[row * PART + part] = fmaf(tile[row][k], weights[part][at], sums[row * PART + part]);
-    }
+        for (int row = 0; row < HEIGHT; row++) sums[row * PART + part] = fmaf(tile[row][k], of_part, sums[row * PART + part]);
+      }
+    };
+#pragma unroll
+    for (int at = 0; at < IN_REGISTERS; at++) add(at, [&](int part) { return weights[part][at]; });
+#pragma unroll 4
+    for (int at = 0; at < IN_SHARED; at++) add(IN_REGISTERS + at, [&](int part) { return own[(part * IN_SHARED + at) * THREADS_OF_BLOCK]; });
     const int first = add_lanes(sums, lane);
     constexpr int LEFT = VALUES < LANES ? 1 : VALUES / LANES;
     // Where there are more lanes than sums, several have the same one.
@@ -146,10 +163,10 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int
   }
 };
 
-// A mapping: units and rows of a block's tile, groups and their lanes.
-template <int OF_HIDDEN, int OF_WIDTH, int OF_HEIGHT, int GROUPS_OF_BLOCK, int LANES> struct InF32 {
+// A mapping: units and rows of a block's tile, groups and their lanes, and the elements of a lane whose weights are in shared memory.
+template <int OF_HIDDEN, int OF_WIDTH, int OF_HEIGHT, int GROUPS_OF_BLOCK, int LANES, int IN_SHARED = 0> struct InF32 {
   static constexpr int HIDDEN = OF_HIDDEN, WIDTH = OF_WIDTH, HEIGHT = OF_HEIGHT, THREADS_OF_BLOCK = GROUPS_OF_BLOCK * LANES;
-  template <int GATES> using Weights = Resident<GATES, HIDDEN, WIDTH, HEIGHT, GROUPS_OF_BLOCK, LANES>;
+  template <int GATES> using Weights = Resident<GATES, HIDDEN, WIDTH, HEIGHT, GROUPS_OF_BLOCK, LANES, IN_SHARED>;
 };
 
 // Fills a tile with an operand of rows, zeros where there is none. All threads of the block call it, and may read the tile after it.
@@ -225,7 +242,7 @@ template <class Cell, class Mapping> DEVICE void run_steps(const PersistentArgum
   SHARED(const float*, of_rows, [HEIGHT]);
   const int first_unit = blockIdx.x * WIDTH;
   Weights weights;
-  weights.load(of.r, first_unit);
+  weights.load(of.r, first_unit, 0);
   for (int step = 0; step < of.steps; step++) {
     const Batch batch = batch_at(of, step);
     for (int first = blockIdx.y * HEIGHT; first < batch.count; first += gridDim.y * HEIGHT) {
@@ -293,8 +310,8 @@ template <class Mapping> DEVICE void run_gru_reset_before(const PersistentArgume
   const int first_unit = blockIdx.x * WIDTH;
   OfGates gates;
   OfState state;
-  gates.load(of.r, first_unit);
-  state.load(of.r_of_state, first_unit);
+  gates.load(of.r, first_unit, 0);
+  state.load(of.r_of_state, first_unit, OfGates::OWN_WORDS);
   const OfReset reset = reset_of<Mapping>(of);
   for (int step = 0; step < of.steps; step++) {
     const Batch batch = batch_at(of, step);
@@ -322,6 +339,7 @@ template <class Mapping> DEVICE void run_gru_reset_before(const PersistentArgume
 // them; after the barrier each block adds these sums of all blocks, and has r whole. The order of the sums of r follows from WIDTH.
 template <class Mapping> DEVICE void run_gru_reset_before_once(const PersistentArguments& of) {
   typedef typename Mapping::template Weights<1> OfUnits;
+  static_assert(OfUnits::OWN_WORDS == 0, "all weights are in registers");
   constexpr int HIDDEN = Mapping::HIDDEN, WIDTH = Mapping::WIDTH, HEIGHT = Mapping::HEIGHT, THREADS_OF_BLOCK = Mapping::THREADS_OF_BLOCK;
   constexpr int OUTPUTS = (HIDDEN + THREADS_OF_BLOCK - 1) / THREADS_OF_BLOCK;
   SHARED(float, tile, [HEIGHT][HIDDEN]);
@@ -333,8 +351,8 @@ template <class Mapping> DEVICE void run_gru_reset_before_once(const PersistentA
   const int first_unit = blockIdx.x * WIDTH;
   const long long part = (long long)of.batch.count * gridDim.x * HIDDEN;
   OfUnits z, state;
-  z.load(of.r, first_unit, 2, 0);
-  state.load(of.r_of_state, first_unit);
+  z.load(of.r, first_unit, 0, 2, 0);
+  state.load(of.r_of_state, first_unit, 0);
   // Of r: the block's units of h, for each output of a thread.
   float weights[OUTPUTS][WIDTH];
 #pragma unroll

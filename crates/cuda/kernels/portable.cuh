@@ -26,6 +26,8 @@ typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
 // `SHARED(float, tile, [16][17])` is shared memory of a block.
 #define SHARED(TYPE, NAME, DIMENSIONS) __shared__ __align__(16) TYPE NAME DIMENSIONS
+// `DYNAMIC_SHARED(float, words)` is the shared memory of a block whose size is that of the launch.
+#define DYNAMIC_SHARED(TYPE, NAME) extern __shared__ __align__(16) TYPE NAME[]
 #define DEVICE __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__ static
 #define DEVICE_IN_STRUCT __device__ __forceinline__

@@ -26,7 +26,7 @@ struct Task {
   uint64_t number;  // its own, once the rest is there
 };
 
-// Counts and a flag of a launch, which are zeros when it begins.
+// Counts and a flag of a launch, which are zeros when it begins: the launch before has cleared them.
 struct QuantumWords {
   uint32_t arrived;  // how often a block has come to a barrier
   uint32_t is_over;  // not 0 once the courier is to leave
@@ -55,6 +55,7 @@ struct QuantumArguments {
   const float* b_of_state;
   const Task* ring;        // [ring_tasks], in memory of the host; task n is in place n mod ring_tasks
   QuantumWords* words;
+  QuantumWords* next_words;  // of the launch after this one
   Task* brought;           // [2]: of the courier, the tasks of a launch in turn
   Copy* brought_copies;    // [2][brought_max]
   char* brought_bytes;     // [2][brought_max][BROUGHT_BYTES]
@@ -64,7 +65,8 @@ struct QuantumArguments {
   uint32_t* failed;        // [2]: of even tasks and odd ones, 1 where an id is not one of the table
   const uint32_t* end_count;
   uint64_t* next;          // in memory of the host: once a launch ends, the number of the first task that it leaves, or IS_STUCK
-  uint64_t first;          // the number of the first task, one at least, unless the launch before leaves a later one
+  uint64_t until;          // 0, or of a launch that runs what the one before has left: the number of the last task, without steps, if it is known
+  Task first;              // the first task; of a launch that runs what the one before has left, only the number that it begins with at the earliest
   uint32_t ring_tasks;
   uint32_t looks_max;      // how often block 0 looks for a task after the first before the launch ends
   int steps_max;           // of all tasks, but for a first one that has more
@@ -91,10 +93,11 @@ DEVICE bool meet(const QuantumArguments& of, uint32_t times) {
 
 // The number of the first task of the launch. All threads of the block call it.
 DEVICE uint64_t first_task(const QuantumArguments& of) {
+  if (of.until == 0) return of.first.number;
   SHARED(uint64_t, left, [1]);
   if (threadIdx.x == 0) left[0] = ld_acquire_sys(of.next);
   __syncthreads();
-  return left[0] > of.first ? left[0] : of.first;
+  return left[0] > of.first.number ? left[0] : of.first.number;
 }
 
 // Waits for the task that is the `at`th of the launch, and for its place: those of the last two tasks are in use. False if the launch ends.
@@ -117,10 +120,11 @@ DEVICE void bring_tasks(const QuantumArguments& of, uint64_t first) {
   for (uint32_t at = 0;; at++) {
     const uint64_t number = first + at;
     if (threadIdx.x == 0) {
-      goes_on[0] = courier_waits(of, number, at);
+      const bool is_known = at == 0 && of.until == 0;
+      goes_on[0] = is_known || courier_waits(of, number, at);
       if (goes_on[0]) {
         red_release_gpu_add(&of.words->begun, 1u);
-        shared[0] = of.ring[number % of.ring_tasks];
+        shared[0] = is_known ? of.first : of.ring[number % of.ring_tasks];
       }
     }
     __syncthreads();
@@ -235,7 +239,7 @@ template <class Cell, class OfCell> struct OneBarrier {
   typedef typename Mapping::template Weights<Cell::GATES> Weights;
   Weights weights;
 
-  DEVICE_IN_STRUCT void load(const QuantumArguments& of, int first_unit) { weights.load(of.of.r, first_unit); }
+  DEVICE_IN_STRUCT void load(const QuantumArguments& of, int first_unit) { weights.load(of.of.r, first_unit, 0); }
 
   // Runs a step, but for its last barrier. False if blocks wait in vain at another one.
   DEVICE_IN_STRUCT bool run(const QuantumArguments& of, const Lookup& lookup, const Batch& batch, const Share& share, uint32_t&) const {
@@ -267,8 +271,8 @@ template <class OfCell> struct TwoBarriers {
   OfState state;
 
   DEVICE_IN_STRUCT void load(const QuantumArguments& of, int first_unit) {
-    gates.load(of.of.r, first_unit);
-    state.load(of.of.r_of_state, first_unit);
+    gates.load(of.of.r, first_unit, 0);
+    state.load(of.of.r_of_state, first_unit, OfGates::OWN_WORDS);
   }
 
   DEVICE_IN_STRUCT bool run(const QuantumArguments& of, const Lookup& lookup, const Batch& batch, const Share& share, uint32_t& barriers) const {
@@ -309,7 +313,10 @@ template <class Steps> DEVICE void run_tasks(const QuantumArguments& of) {
   constexpr int COLUMNS = (Mapping::HIDDEN + Mapping::WIDTH - 1) / Mapping::WIDTH;
   const Share share = {(int)(blockIdx.x % COLUMNS) * Mapping::WIDTH, (int)(blockIdx.x / COLUMNS), (int)(gridDim.x - 1) / COLUMNS};
   const bool is_first = blockIdx.x == 0 && threadIdx.x == 0;
+  if (is_first) *of.next_words = QuantumWords{};
   const uint64_t first_number = first_task(of);
+  // The launch before has left nothing.
+  if (of.until != 0 && first_number >= of.until) return;
   if (blockIdx.x + 1 == gridDim.x) return bring_tasks(of, first_number);
   Steps own;
   own.load(of, share.first_unit);

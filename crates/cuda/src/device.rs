@@ -23,7 +23,7 @@ use crate::memory::{HostAllocation, HostPool, RequestMemory};
 use crate::queue::{CudaQueue, ROWS_MAX};
 use crate::state::DeviceState;
 use crate::tuning::{self, KernelTimer};
-use crate::worker::Worker;
+use crate::worker::{Worker, limits};
 
 /// GPUs as one device, with a worker and a memory for each.
 pub struct CudaDevice {
@@ -80,8 +80,7 @@ impl CudaDevice {
             (Some(_), Some(_)) => "; kernels of each cell for many tasks",
         };
         let processor = (names.join("; ") + kernels).into();
-        let multiprocessors = workers.iter().map(|worker| worker.gpu().multiprocessors).min();
-        let limits = Limits::of(multiprocessors.unwrap_or(0));
+        let limits = limits(&workers);
         let state = Arc::new(DeviceState {
             workers,
             cells: CellTable::default(),

@@ -11,6 +11,7 @@ use batchmaker_graph::CellTypeId;
 use crate::config::CudaConfig;
 use crate::gpu::{Gpu, GpuError, Pool, Stream};
 use crate::lock::lock;
+use crate::mapping::Limits;
 use crate::memory::{HostPool, Slots};
 
 /// A worker: a GPU, which works on one task after the other.
@@ -110,5 +111,15 @@ impl Worker {
     /// Why it is lost, if it is.
     pub(crate) fn lost(&self) -> Option<Arc<str>> {
         lock(&self.lost).clone()
+    }
+}
+
+/// What bounds mappings that each of some GPUs can run.
+pub(crate) fn limits(workers: &[Arc<Worker>]) -> Limits {
+    let least = |of: fn(&Gpu) -> usize| workers.iter().map(|worker| of(worker.gpu())).min();
+    let shared = least(|gpu| gpu.shared).unwrap_or(0);
+    Limits {
+        shared_for_weights: shared.saturating_sub(Limits::SHARED),
+        ..Limits::of(least(|gpu| gpu.multiprocessors).unwrap_or(0))
     }
 }

@@ -102,6 +102,13 @@ pub struct Load {
     pub layers: u32,
     /// [`Config::lookahead`].
     pub lookahead: u32,
+    /// [`Config::max_tasks_to_submit`].
+    pub max_tasks_to_submit: u32,
+}
+
+impl Load {
+    /// The default of [`max_tasks_to_submit`](Self::max_tasks_to_submit).
+    pub const MAX_TASKS_TO_SUBMIT: u32 = Config::MAX_TASKS_TO_SUBMIT;
 }
 
 /// The figures of a played load.
@@ -166,8 +173,9 @@ impl Gpu {
         let is_running = |&(of, steps): &(CellTypeId, u32)| {
             of == task.cell_type && steps + task.steps <= steps_max && task.at <= self.end + idle
         };
-        // It sees the number, reads the rest, the description of copies and what these name.
+        // It sees the number, reads the rest, the description of copies and what these name. A launch has the first task with it.
         let brought = |at: u64| at + bus_read / 2 + 3 * bus_read;
+        let brought_first = |begin: u64| begin + 2 * bus_read;
         let begin = match self.running.filter(is_running) {
             // At the end of the step before, block 0 looks and reads; all read it behind the barrier.
             Some(_) if brought(task.at) <= self.end => self.end + 3 * read,
@@ -175,16 +183,17 @@ impl Gpu {
             Some(_) => brought(task.at).max(self.end + read) + 3 * read + barrier,
             None => {
                 self.count.launches += 1;
-                let load = |begin: u64| brought(begin).max(begin + weights) + 3 * read + barrier;
+                let load =
+                    |begin: u64| brought_first(begin).max(begin + weights) + 3 * read + barrier;
                 let begin = match self.running.take() {
-                    // The host hears that the launch has ended, and launches it again.
+                    // The host hears that the launch has ended, and launches it again; the launch reads which task is left, and looks for it.
                     Some((of, _)) if of == task.cell_type => {
-                        (self.end + notice + host_launch).max(task.at) + launch
+                        (self.end + notice + host_launch).max(task.at) + launch + 3 * bus_read
                     }
-                    // The launch sees that it is to end; another one looks whether tasks are left. Words are cleared before each of the two.
+                    // The launch sees that it is to end; another one reads that no tasks are left.
                     Some(_) => {
-                        let end = load(self.end + 3 * read + 2 * between_kernels);
-                        (end + 2 * between_kernels).max(task.at + launch)
+                        let end = self.end + 3 * read + between_kernels + bus_read;
+                        (end + between_kernels).max(task.at + launch)
                     }
                     None => task.at.max(self.end) + launch,
                 };
@@ -344,7 +353,7 @@ fn config(load: Load) -> Config {
         stages: Stages::default(),
         staged_models: Vec::new(),
         policy: Policy::Cellular,
-        max_tasks_to_submit: Config::MAX_TASKS_TO_SUBMIT,
+        max_tasks_to_submit: load.max_tasks_to_submit,
         submission_window_ns: None,
         task_form: TaskForm::Roster,
         state_placement: StatePlacement::PerWorker,
@@ -359,7 +368,14 @@ mod tests {
 
     fn load(chains: u32, layers: u32) -> Load {
         let in_flight = chains as usize * 3 / 2;
-        Load { chains, in_flight, requests: 20 * chains as usize, layers, lookahead: 2 }
+        Load {
+            chains,
+            in_flight,
+            requests: 20 * chains as usize,
+            layers,
+            lookahead: 2,
+            max_tasks_to_submit: Config::MAX_TASKS_TO_SUBMIT,
+        }
     }
 
     /// The goal for one launch after the other of a single cell, whose batch changes at every step.

@@ -22,6 +22,9 @@ pub(crate) struct Arguments {
     /// The host's time for a chain that joins, in nanoseconds
     #[arg(long, default_value_t = Costs::H200.host_join)]
     join_ns: u64,
+    /// `MaxTasksToSubmit`: the most steps of a cell before another cell has its turn
+    #[arg(long, default_value_t = Load::MAX_TASKS_TO_SUBMIT)]
+    max_tasks_to_submit: u32,
 }
 
 /// Prints a table.
@@ -37,7 +40,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             for (name, launches) in [("a task", Launches::OfTasks), ("a quantum", quanta)] {
                 let in_flight = chains as usize * 3 / 2;
                 let requests = arguments.requests.max(20 * chains as usize);
-                let load = Load { chains, in_flight, requests, layers, lookahead };
+                let load = Load {
+                    chains,
+                    in_flight,
+                    requests,
+                    layers,
+                    lookahead,
+                    max_tasks_to_submit: arguments.max_tasks_to_submit,
+                };
                 let Outcome { share, steps_of_launch, changes_of_launch, host, .. } =
                     play(costs, launches, load, arguments.seed);
                 println!(

@@ -24,8 +24,14 @@ impl MappedKernels {
         limits: Limits,
         with_quanta: bool,
     ) -> Option<Self> {
-        let quantum = if with_quanta { choose_quantum(cell, limits) } else { None };
-        let kernel = quantum.map(|of| *of.persistent()).or_else(|| choose(cell, limits))?;
+        // Weights are faster in registers than in shared memory.
+        let mut all_limits = [limits.in_registers(), limits].into_iter();
+        let quantum = all_limits.clone().find_map(|limits| choose_quantum(cell, limits));
+        let quantum = quantum.filter(|_| with_quanta);
+        let kernel = match quantum {
+            Some(of) => of.persistent().within(limits, 0),
+            None => all_limits.find_map(|limits| choose(cell, limits))?,
+        };
         Some(Self { kernel, quantum })
     }
 
@@ -38,8 +44,8 @@ impl MappedKernels {
         if parts != own {
             return Err(format!("sums of {parts} parts, where the order of its sums takes {own}"));
         }
-        let kernel = self.kernel.with_mapping(mapping);
-        let quantum = self.quantum.and_then(|_| QuantumKernel::new(kernel));
+        let kernel = self.kernel.with_mapping(mapping).within(limits, 0);
+        let quantum = self.quantum.and_then(|_| QuantumKernel::within(kernel, limits));
         let with = Self { kernel, quantum };
         let fits = with.fits(1, limits);
         fits.then_some(with).ok_or_else(|| "a mapping that does not fit the GPU".to_owned())
@@ -59,6 +65,9 @@ impl MappedKernels {
         limits: Limits,
         most: usize,
     ) -> Vec<Self> {
+        let is_in_shared = self.kernel.in_shared() > 0
+            || self.quantum.is_some_and(|of| of.persistent().in_shared() > 0);
+        let limits = if is_in_shared { limits } else { limits.in_registers() };
         let ranked = |rows: usize| -> Vec<Self> {
             let of = (cell.hidden_size, rows);
             let ranked = PersistentKernel::ranked_as(

@@ -52,8 +52,8 @@ impl Persistent {
     ) -> Result<Option<Self>, CellError> {
         let load_quantum = |kernel: QuantumKernel| {
             let (source, name) = (QuantumKernel::source(&[kernel]), kernel.name());
-            let shape = (kernel.persistent().block(), kernel.grid(1, 1));
-            let on_gpus = load(workers, compile, (&source, &name), shape)?;
+            let of = (kernel.persistent(), kernel.grid(1, 1));
+            let on_gpus = load(workers, compile, (&source, &name), of)?;
             Ok::<_, CellError>(on_gpus.map(|on_gpus| OfQuantum { kernel, on_gpus }))
         };
         let quantum = quantum.map(load_quantum).transpose()?.flatten();
@@ -81,16 +81,18 @@ pub(crate) fn load_persistent(
     compile: Compile,
 ) -> Result<Option<Vec<ResidentKernel>>, CellError> {
     let (source, name) = (PersistentKernel::source(&[kernel]), kernel.name());
-    load(workers, compile, (&source, &name), (kernel.block(), kernel.grid(1, 1)))
+    load(workers, compile, (&source, &name), (&kernel, kernel.grid(1, 1)))
 }
 
-/// Compiles a kernel and loads it on all GPUs; none if not all blocks of the least grid run at a time.
+/// Compiles a kernel, which has the shape of blocks and the weights of `of`, and loads it on all GPUs; none if not all blocks of the least grid run at a
+/// time.
 fn load(
     workers: &[Arc<Worker>],
     compile: Compile,
     (source, name): (&str, &str),
-    ([threads, ..], least): ([u32; 3], [u32; 3]),
+    (of, least): (&PersistentKernel, [u32; 3]),
 ) -> Result<Option<Vec<ResidentKernel>>, CellError> {
+    let ([threads, ..], shared) = (of.block(), of.shared_bytes_of_weights());
     let mut images = BTreeMap::new();
     let mut on_gpus = Vec::new();
     for worker in workers {
@@ -102,7 +104,7 @@ fn load(
                 images.entry(gpu.architecture).or_insert(image)
             }
         };
-        on_gpus.push(ResidentKernel::load(gpu, image, name, threads)?);
+        on_gpus.push(ResidentKernel::load(gpu, image, name, threads, shared)?);
     }
     // The compiler may have taken more registers than were expected.
     let blocks = least.iter().product::<u32>() as usize;

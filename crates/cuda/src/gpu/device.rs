@@ -45,6 +45,8 @@ pub(crate) struct Gpu {
     /// 90 for sm_90.
     pub(crate) architecture: u32,
     pub(crate) multiprocessors: usize,
+    /// The most bytes of shared memory that a kernel may ask for.
+    pub(crate) shared: usize,
 }
 
 // SAFETY: the driver's handles may be used by any thread.
@@ -83,7 +85,10 @@ impl Gpu {
             format!("{name}, sm_{architecture}, {processors} multiprocessors").replace('"', "");
         let (module, kernels) = loaded;
         let multiprocessors = processors as usize;
-        Ok(Self { context, module, kernels, description, architecture, multiprocessors })
+        let shared =
+            attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
+                as usize;
+        Ok(Self { context, module, kernels, description, architecture, multiprocessors, shared })
     }
 
     /// Makes this GPU the one that the thread's calls are for.

@@ -4,7 +4,7 @@
 use cudarc::driver::sys;
 
 /// The functions.
-pub(crate) const FUNCTIONS: [&str; 46] = [
+pub(crate) const FUNCTIONS: [&str; 47] = [
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
     "cuDeviceGet",
@@ -19,6 +19,7 @@ pub(crate) const FUNCTIONS: [&str; 46] = [
     "cuEventQuery",
     "cuEventRecord",
     "cuEventSynchronize",
+    "cuFuncSetAttribute",
     "cuGetErrorName",
     "cuGetErrorString",
     "cuGraphAddKernelNode_v2",

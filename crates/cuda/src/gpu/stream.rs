@@ -142,7 +142,7 @@ impl Stream {
         argument: &A,
     ) -> Result<(), GpuError> {
         let kernel = self.gpu.kernel(kernel);
-        self.launch_by(result::launch_kernel, kernel, [grid, block], argument)
+        self.launch_by(result::launch_kernel, (kernel, 0), [grid, block], argument)
     }
 
     /// Launches a kernel all of whose blocks run at a time; an error where they cannot.
@@ -152,7 +152,8 @@ impl Stream {
         shape: [[u32; 3]; 2],
         argument: &A,
     ) -> Result<(), GpuError> {
-        self.launch_by(result::launch_cooperative_kernel, kernel.function(), shape, argument)
+        let kernel = (kernel.function(), kernel.dynamic_shared());
+        self.launch_by(result::launch_cooperative_kernel, kernel, shape, argument)
     }
 
     /// Launches kernels one after the other.
@@ -172,7 +173,7 @@ impl Stream {
     fn launch_by<A: Pod>(
         &self,
         launch: Launch,
-        kernel: sys::CUfunction,
+        (kernel, dynamic_shared): (sys::CUfunction, u32),
         [grid, block]: [[u32; 3]; 2],
         argument: &A,
     ) -> Result<(), GpuError> {
@@ -181,7 +182,7 @@ impl Stream {
         let mut arguments = [(&raw mut argument).cast::<c_void>()];
         let [grid, block] = [grid, block].map(|[x, y, z]| (x, y, z));
         // SAFETY: the driver copies the argument, which has the layout of the kernel's parameter.
-        Ok(unsafe { launch(kernel, grid, block, 0, self.raw, &mut arguments) }?)
+        Ok(unsafe { launch(kernel, grid, block, dynamic_shared, self.raw, &mut arguments) }?)
     }
 
     /// Has a thread of the driver run `work`, which calls no function of the driver and does not panic, in its turn. Where the GPU fails before,

@@ -1,4 +1,4 @@
-//! Recurrent cells whose weights stay in registers: `kernels/persistent.cuh`. A kernel is compiled for one cell size and one mapping.
+//! Recurrent cells whose weights stay on the chip: `kernels/persistent.cuh`. A kernel is compiled for one cell size and one mapping.
 
 use std::fmt::Write as _;
 
@@ -61,6 +61,8 @@ pub struct PersistentKernel {
     storage: Storage,
     hidden: usize,
     mapping: Mapping,
+    /// The elements of a lane whose weights are in shared memory; in bfloat16 the fragments along the elements of a warp.
+    in_shared: usize,
 }
 
 /// The cells that have such kernels.
@@ -97,14 +99,14 @@ impl PersistentKernel {
             RecurrentKind::Rnn { activation: RnnActivation::Tanh } => PersistentCell::RnnTanh,
             RecurrentKind::Rnn { activation: RnnActivation::Relu } => PersistentCell::RnnRelu,
         };
-        Some(Self { cell, storage, hidden, mapping })
+        Some(Self { cell, storage, hidden, mapping, in_shared: 0 })
     }
 
     /// Of a GRU whose reset gate comes before the product, the kernel that has one barrier a step, not two. It adds sums of all blocks, so that it pays
     /// where there are few. None of another cell, nor in bfloat16.
     pub fn with_one_barrier(self) -> Option<Self> {
         let is_of_it = self.cell == PersistentCell::GruResetBefore && self.storage == Storage::F32;
-        is_of_it.then_some(Self { cell: PersistentCell::GruResetBeforeOnce, ..self })
+        is_of_it.then_some(Self { cell: PersistentCell::GruResetBeforeOnce, in_shared: 0, ..self })
     }
 
     /// The mapping.
@@ -112,9 +114,54 @@ impl PersistentKernel {
         self.mapping
     }
 
-    /// The kernel of the same cell in another mapping.
+    /// The kernel of the same cell in another mapping, with all weights in registers.
     pub fn with_mapping(self, mapping: Mapping) -> Self {
-        Self { mapping, ..self }
+        Self { mapping, in_shared: 0, ..self }
+    }
+
+    /// The elements of a lane whose weights are in shared memory; in bfloat16 the fragments along the elements of a warp. The others are in registers.
+    pub fn in_shared(&self) -> usize {
+        self.in_shared
+    }
+
+    /// The same kernel, which has the same bits, with the weights of so many [elements](Self::in_shared) in shared memory.
+    ///
+    /// # Panics
+    /// If no element is left for the registers, or the kernel has [one barrier](Self::with_one_barrier): that one has all weights in registers.
+    pub fn with_in_shared(self, in_shared: usize) -> Self {
+        let is_possible = self.cell != PersistentCell::GruResetBeforeOnce;
+        assert!(in_shared == 0 || (is_possible && in_shared < self.elements()));
+        Self { in_shared, ..self }
+    }
+
+    /// The same kernel with as few weights in shared memory as the limits allow, where a thread has `others` registers for other things.
+    pub fn within(self, limits: Limits, others: usize) -> Self {
+        let room = limits.registers_of_thread(self.mapping.threads()).saturating_sub(others);
+        let enough = |of: &Self| of.registers() <= room;
+        let all = (0..self.elements()).map(|in_shared| Self { in_shared, ..self });
+        match self.cell {
+            PersistentCell::GruResetBeforeOnce => self,
+            _ => all.clone().find(enough).unwrap_or(self),
+        }
+    }
+
+    /// Elements of h of a lane; in bfloat16 the fragments along the elements of a warp.
+    pub fn elements(&self) -> usize {
+        match self.storage {
+            Storage::F32 => self.hidden.div_ceil(self.mapping.lanes.max(1)),
+            Storage::Bf16 => {
+                self.problems(0).map(|of| self.mapping.fragments(of)[1]).max().unwrap_or(0)
+            }
+        }
+    }
+
+    /// Words of a thread for the weights of one of its elements.
+    fn words_of_element(&self) -> usize {
+        let words = |of: Problem| match self.storage {
+            Storage::F32 => self.mapping.part(of.gates),
+            Storage::Bf16 => 4 * self.mapping.fragments(of)[0],
+        };
+        self.problems(0).map(words).sum()
     }
 
     /// Elements of h.
@@ -172,19 +219,19 @@ impl PersistentKernel {
 
     /// Registers that a thread takes at least, about.
     pub fn registers(&self) -> usize {
-        let Self { mapping, hidden, .. } = *self;
+        let Self { mapping, hidden, in_shared, .. } = *self;
         let problems = || self.problems(mapping.tile_height);
+        let words = self.words_of_element();
+        let of_registers = words * self.elements().saturating_sub(in_shared);
         let (weights, sums): (usize, Option<usize>) = match self.storage {
-            Storage::F32 => (
-                problems().map(|of| mapping.weights(of)).sum(),
-                problems().map(|of| mapping.sums(of.gates)).max(),
-            ),
+            Storage::F32 => (of_registers, problems().map(|of| mapping.sums(of.gates)).max()),
             // While weights are loaded, two words side by side, a thread has about as many loads under way.
-            Storage::Bf16 => (
-                problems().map(|of| 2 * mapping.fragment_weights(of)).sum(),
-                problems().map(|of| mapping.fragment_sums(of)).max(),
-            ),
+            Storage::Bf16 => {
+                (2 * of_registers, problems().map(|of| mapping.fragment_sums(of)).max())
+            }
         };
+        // Those of an element on their way from shared memory.
+        let weights = weights + if in_shared > 0 { words } else { 0 };
         let more = match self.cell {
             // The state's weights, and those of r for some units.
             PersistentCell::GruResetBeforeOnce => {
@@ -193,6 +240,11 @@ impl PersistentKernel {
             _ => 0,
         };
         weights + more + sums.unwrap_or(0) + Limits::OTHER_REGISTERS
+    }
+
+    /// Bytes of shared memory of a block for weights: its launches have so many beside [`shared_bytes`](Self::shared_bytes).
+    pub fn shared_bytes_of_weights(&self) -> usize {
+        4 * self.words_of_element() * self.in_shared * self.mapping.threads()
     }
 
     /// Bytes of shared memory of a block: tiles of h, sums, and a pointer for each row.
@@ -215,16 +267,16 @@ impl PersistentKernel {
 
     /// Whether a GPU of these limits runs it for `rows` rows with one tile a block.
     pub fn fits(&self, rows: usize, limits: Limits) -> bool {
-        let registers = self.registers();
-        let has_registers = registers <= limits.thread_registers
-            && registers * self.mapping.threads() <= limits.registers;
+        let threads = self.mapping.threads();
+        let has_registers = self.registers() <= limits.registers_of_thread(threads)
+            && self.shared_bytes_of_weights() <= limits.shared_for_weights;
         let fits = |of: Problem| match self.storage {
             Storage::F32 => self.mapping.fits(of, limits),
             Storage::Bf16 => {
                 let blocks = self.mapping.tiles(of).iter().product::<usize>();
                 self.mapping.is_of_fragments()
                     && blocks <= limits.multiprocessors
-                    && self.mapping.threads() <= limits.threads
+                    && threads <= limits.threads
             }
         };
         has_registers && self.shared_bytes() <= limits.shared && self.problems(rows).all(fits)
@@ -285,24 +337,27 @@ impl PersistentKernel {
             return Vec::new();
         };
         let of = Problem { hidden, gates, rows };
-        let ranked: Vec<Mapping> = match storage {
-            Storage::F32 => {
-                let ranked = model.rank(of, Mapping::all(of, limits));
-                ranked.into_iter().map(|(mapping, _)| mapping).collect()
-            }
-            Storage::Bf16 => {
-                let mut all = Mapping::all_of_fragments(of, limits);
-                let cost = |&of_it: &Mapping| model.cost_of_fragments(of, of_it);
-                all.sort_by(|a, b| cost(a).total_cmp(&cost(b)).then(a.cmp(b)));
-                all
-            }
+        let all = match storage {
+            Storage::F32 => Mapping::all(of, limits),
+            Storage::Bf16 => Mapping::all_of_fragments(of, limits),
         };
-        let kernels = ranked.into_iter().filter_map(new);
-        kernels.filter(|of| of.fits(rows, limits)).collect()
+        let cost = |kernel: &Self| {
+            let cost = match storage {
+                Storage::F32 => model.cost(of, kernel.mapping).total(),
+                Storage::Bf16 => model.cost_of_fragments(of, kernel.mapping),
+            };
+            cost + model.loads_of_weights(kernel.shared_bytes_of_weights())
+        };
+        let kernels = all.into_iter().filter_map(new).map(|of| of.within(limits, 0));
+        let kernels = kernels.filter(|of| of.fits(rows, limits));
+        let mut ranked: Vec<_> = kernels.map(|of| (cost(&of), of)).collect();
+        ranked.sort_by(|(a, of_a), (b, of_b)| a.total_cmp(b).then(of_a.mapping.cmp(&of_b.mapping)));
+        ranked.into_iter().map(|(_, kernel)| kernel).collect()
     }
 
     /// Kernels of all cells of the sizes of GRNN's Table 1, in the mappings that its cost model ranks first on a GPU of 132 multiprocessors: those whose
-    /// registers are kept in a table. An LSTM and a GRU for all batches, others for one; in bfloat16 the largest size.
+    /// registers are kept in a table. An LSTM and a GRU for all batches, others for one; in bfloat16 the largest size. Then LSTMs that are so large that an
+    /// H100 has a part of their weights in shared memory.
     pub fn of_table_1() -> Vec<Self> {
         let mut kernels = Vec::new();
         for (rows, limits, all) in Self::ranked_for_table_1() {
@@ -330,12 +385,19 @@ impl PersistentKernel {
         let in_f32 =
             kinds.clone().map(|(kind, batches)| (kind, Storage::F32, batches, all.to_vec()));
         let in_bf16 = kinds.map(|(kind, _)| (kind, Storage::Bf16, &[8][..], vec![1024]));
-        in_f32.into_iter().chain(in_bf16).flat_map(move |(kind, storage, batches, sizes)| {
+        let of_table = in_f32.into_iter().chain(in_bf16);
+        let of_table = of_table.flat_map(move |(kind, storage, batches, sizes)| {
             let sizes = sizes.into_iter();
             let sizes = sizes.flat_map(move |of| batches.iter().map(move |&rows| (of, rows)));
-            sizes.map(move |size| {
-                (size.1, limits, Self::ranked_as(&kind, storage, size, limits, &model))
-            })
+            sizes.map(move |size| (kind.clone(), storage, size, limits))
+        });
+        let with_shared = Limits { shared_for_weights: (227 << 10) - Limits::SHARED, ..limits };
+        let large = [(Storage::F32, (1536, 1)), (Storage::Bf16, (1536, 8))];
+        let large = large.map(|(storage, size)| {
+            (RecurrentKind::Lstm { p: None, bytes: None }, storage, size, with_shared)
+        });
+        of_table.chain(large).map(move |(kind, storage, size, limits)| {
+            (size.1, limits, Self::ranked_as(&kind, storage, size, limits, &model))
         })
     }
 
@@ -350,7 +412,11 @@ impl PersistentKernel {
             PersistentCell::RnnRelu => "rnn_relu",
         };
         let (hidden, storage) = (self.hidden, self.storage.choose(["", "_bf16"]));
-        format!("persistent_{cell}{storage}_{hidden}_{}", self.mapping)
+        let in_shared = match self.in_shared {
+            0 => String::new(),
+            elements => format!("_shared{elements}"),
+        };
+        format!("persistent_{cell}{storage}_{hidden}_{}{in_shared}", self.mapping)
     }
 
     /// The source of some kernels.
@@ -393,11 +459,17 @@ impl PersistentKernel {
     fn shape(&self) -> String {
         let Mapping { tile_width, tile_height, groups, lanes } = self.mapping;
         let hidden = self.hidden;
+        let in_shared = match self.in_shared {
+            0 => String::new(),
+            elements => format!(", {elements}"),
+        };
         match self.storage {
-            Storage::F32 => {
-                format!("InF32<{hidden}, {tile_width}, {tile_height}, {groups}, {lanes}>")
+            Storage::F32 => format!(
+                "InF32<{hidden}, {tile_width}, {tile_height}, {groups}, {lanes}{in_shared}>"
+            ),
+            Storage::Bf16 => {
+                format!("InBf16<{hidden}, {tile_width}, {tile_height}, {groups}{in_shared}>")
             }
-            Storage::Bf16 => format!("InBf16<{hidden}, {tile_width}, {tile_height}, {groups}>"),
         }
     }
 

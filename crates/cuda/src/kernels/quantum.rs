@@ -66,6 +66,8 @@ pub struct QuantumArguments {
     pub ring: u64,
     /// The address of [`WORDS`] words, zeros when the launch begins. [`PersistentArguments::arrived`] is the address of the first.
     pub words: u64,
+    /// The address of those of the launch after this one, which clears them.
+    pub next_words: u64,
     /// The address of two [`Task`]s in memory of the GPU.
     pub brought: u64,
     /// The address of `[2, brought_max]` [copies](struct@super::rows::Copy) there.
@@ -85,8 +87,11 @@ pub struct QuantumArguments {
     /// The address of a number in memory of the host: once a launch ends, that of the first task that it leaves; [`IS_STUCK`] if blocks have waited in
     /// vain for one another.
     pub next: u64,
-    /// The number of the first task. If the launch before leaves a later one, the launch begins with that.
-    pub first: u64,
+    /// 0, or of a launch that runs what the launch before has left: the number of the last task, which has no steps. It may be one that is yet to come.
+    pub until: u64,
+    /// The first task. Of a launch that runs what the launch before has left, only its number is used: the launch begins with a later task where the one
+    /// before has left a later one.
+    pub first: Task,
     /// The places of the ring.
     pub ring_tasks: u32,
     /// The most looks for a task after the first one, which the host has brought before. Then the launch ends.
@@ -111,10 +116,15 @@ impl QuantumKernel {
         kernel.steps().is_some().then_some(Self(kernel))
     }
 
+    /// The same on a GPU of these limits: more of its weights may be in shared memory, for it takes more registers.
+    pub fn within(kernel: PersistentKernel, limits: Limits) -> Option<Self> {
+        Self::new(kernel.within(limits, MORE_REGISTERS))
+    }
+
     /// Kernels of the cells that [`PersistentKernel::of_table_1`] has, in the cheapest mappings that leave enough registers.
     pub fn of_table_1() -> Vec<Self> {
         let first = |(rows, limits, all): (usize, Limits, Vec<PersistentKernel>)| {
-            let mut kernels = all.into_iter().filter_map(Self::new);
+            let mut kernels = all.into_iter().filter_map(|of| Self::within(of, limits));
             kernels.find(|of| of.fits(rows, limits))
         };
         PersistentKernel::ranked_for_table_1().filter_map(first).collect()
@@ -127,13 +137,11 @@ impl QuantumKernel {
 
     /// Whether a GPU of these limits runs it for `rows` rows with one tile a block.
     pub fn fits(&self, rows: usize, limits: Limits) -> bool {
-        let registers = self.registers();
         let threads = self.0.block()[0] as usize;
         // The courier has one for itself.
         let others = Limits { multiprocessors: limits.multiprocessors.saturating_sub(1), ..limits };
         self.0.fits(rows, others)
-            && registers <= limits.thread_registers
-            && registers * threads <= limits.registers
+            && self.registers() <= limits.registers_of_thread(threads)
             && self.shared_bytes() <= limits.shared
     }
 
@@ -146,7 +154,8 @@ impl QuantumKernel {
         model: &CostModel,
     ) -> Option<Self> {
         let ranked = PersistentKernel::ranked_as(kind, storage, (hidden, rows), limits, model);
-        ranked.into_iter().filter_map(Self::new).find(|of| of.fits(rows, limits))
+        let mut kernels = ranked.into_iter().filter_map(|of| Self::within(of, limits));
+        kernels.find(|of| of.fits(rows, limits))
     }
 
     /// Blocks for rows, of which at most `resident` run at a time: those of [`PersistentKernel::grid`], and the courier.

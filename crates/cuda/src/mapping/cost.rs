@@ -93,6 +93,12 @@ impl CostModel {
         Cost { loads, products: own * slower, reduction: self.shuffle * shuffles * slower_sums }
     }
 
+    /// What loads of `bytes` of weights of a block from shared memory cost for each tile: a multiprocessor loads 128 bytes in a cycle, and a multiply-add
+    /// that waits for another one takes four. GRNN has no such loads; no GPU has confirmed this estimate.
+    pub fn loads_of_weights(&self, bytes: usize) -> f64 {
+        bytes as f64 / 128.0 / 4.0
+    }
+
     /// Mappings with their costs, the best first; equal ones in the order of their parameters.
     pub fn rank(&self, of: Problem, mappings: Vec<Mapping>) -> Vec<(Mapping, Cost)> {
         let mut ranked: Vec<_> =

@@ -49,8 +49,10 @@ pub struct Limits {
     pub threads: usize,
     /// Registers of a multiprocessor.
     pub registers: usize,
-    /// Bytes of shared memory of a block.
+    /// Bytes of shared memory of a block, without what is for weights.
     pub shared: usize,
+    /// Bytes of shared memory of a block for weights that do not fit its registers, beside `shared`. 0: all weights are in registers, as in GRNN.
+    pub shared_for_weights: usize,
     /// Registers of a thread.
     pub thread_registers: usize,
 }
@@ -62,10 +64,34 @@ impl Limits {
     /// Registers that a compiler takes beyond these where there are some.
     pub const MORE_REGISTERS: usize = 50;
 
-    /// Those of NVIDIA's GPUs from Volta on with so many multiprocessors.
+    /// Bytes of shared memory of a block that are not for weights.
+    pub const SHARED: usize = 48 << 10;
+
+    /// Those of NVIDIA's GPUs from Volta on with so many multiprocessors, where all weights are in registers.
     pub fn of(multiprocessors: usize) -> Self {
-        let (threads, registers, thread_registers) = (1024, 65_536, 255);
-        Self { multiprocessors, threads, registers, shared: 48 << 10, thread_registers }
+        Self {
+            multiprocessors,
+            threads: 1024,
+            registers: 65_536,
+            shared: Self::SHARED,
+            shared_for_weights: 0,
+            thread_registers: 255,
+        }
+    }
+
+    /// The same GPUs where all weights are in registers.
+    pub fn in_registers(self) -> Self {
+        Self { shared_for_weights: 0, ..self }
+    }
+
+    /// Registers of each thread where a block has so many of them.
+    pub fn registers_of_thread(&self, threads: usize) -> usize {
+        self.thread_registers.min(self.registers / threads.max(1))
+    }
+
+    /// Words of shared memory for weights of each thread where a block has so many of them.
+    pub fn shared_of_thread(&self, threads: usize) -> usize {
+        self.shared_for_weights / 4 / threads.max(1)
     }
 }
 
@@ -83,7 +109,7 @@ impl Mapping {
         gates * self.tile_width / self.groups
     }
 
-    /// Weights that a thread holds in registers.
+    /// Weights of a thread.
     pub fn weights(&self, of: Problem) -> usize {
         self.part(of.gates) * of.hidden.div_ceil(self.lanes)
     }
@@ -93,9 +119,16 @@ impl Mapping {
         (self.part(gates) * self.tile_height).next_power_of_two()
     }
 
-    /// Registers that a thread takes at least, about.
+    /// Registers that a thread takes at least, about, if it has all its weights in them.
     pub fn registers(&self, of: Problem) -> usize {
         self.weights(of) + self.sums(of.gates) + Limits::OTHER_REGISTERS
+    }
+
+    /// Whether the registers of a thread and its shared memory for weights have room for what it takes.
+    fn has_room(&self, of: Problem, limits: Limits) -> bool {
+        let threads = self.threads();
+        let [registers, room] = [self.registers(of), limits.registers_of_thread(threads)];
+        registers.saturating_sub(room) <= limits.shared_of_thread(threads)
     }
 
     /// Blocks along the units of h, and along rows so that each block has one tile.
@@ -120,7 +153,7 @@ impl Mapping {
     }
 
     /// Whether a GPU can run it with a tile a block (section 7.2): work groups have equal parts and fill warps, a lane has one of its group's sums at most,
-    /// the weights fit the registers and a tile the shared memory, and all blocks run at a time.
+    /// the weights fit the registers, or these and the shared memory for weights, and a tile the other shared memory, and all blocks run at a time.
     pub fn fits(&self, of: Problem, limits: Limits) -> bool {
         if !self.fills_warps(limits) {
             return false;
@@ -129,8 +162,7 @@ impl Mapping {
         let [columns, rows] = self.tiles(of);
         (of.gates * tile_width).is_multiple_of(groups)
             && self.part(of.gates) * tile_height <= lanes
-            && self.registers(of) <= limits.thread_registers
-            && self.registers(of) * self.threads() <= limits.registers
+            && self.has_room(of, limits)
             && self.shared_bytes(of) <= limits.shared
             && columns * rows <= limits.multiprocessors
     }
@@ -145,10 +177,9 @@ impl Mapping {
                 let gate_rows = gates * tile_width;
                 for groups in (1..=gate_rows.min(limits.threads / lanes)).rev() {
                     let mapping = Self { tile_width, tile_height: 1, groups, lanes };
-                    // With fewer groups a thread has more.
-                    if mapping.registers(of) > limits.thread_registers
-                        || mapping.part(gates) > lanes
-                    {
+                    // With fewer groups a thread has more, and a block no more room.
+                    let room = limits.thread_registers + limits.shared_of_thread(groups * lanes);
+                    if mapping.registers(of) > room || mapping.part(gates) > lanes {
                         break;
                     }
                     let heights = 1..=rows.min(lanes / mapping.part(gates).max(1));

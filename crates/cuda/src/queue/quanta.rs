@@ -17,7 +17,7 @@ use crate::config::Quantum;
 use crate::gpu::{Event, GpuError};
 use crate::kernels::batch::{Batch, Operand};
 use crate::kernels::persistent::PersistentArguments;
-use crate::kernels::quantum::{IS_STUCK, QuantumArguments, Task, WORDS};
+use crate::kernels::quantum::{IS_STUCK, QuantumArguments, Task};
 use crate::memory::Slots;
 
 /// A task of a roster.
@@ -33,6 +33,18 @@ pub(super) struct OfRoster {
     pub(super) time: u32,
     pub(super) steps: u32,
 }
+
+/// The tasks that a launch begins with.
+#[derive(Clone, Copy)]
+enum First {
+    /// This task.
+    Known(Task),
+    /// Those that the launch before leaves: from the number `from` on at the earliest, and up to the task without steps of the number `until`.
+    Left { from: u64, until: u64 },
+}
+
+/// [`First::Left`]'s `until` where that task is yet to come.
+const YET_TO_COME: u64 = u64::MAX;
 
 /// The bounds of a launch that runs the tasks which another has left, until it comes to the task without steps.
 const UNTIL_THE_END: Quantum = Quantum { steps_max: i32::MAX as u32, looks_max: TRIES_MAX };
@@ -98,7 +110,7 @@ impl Submitter {
             let resident = quantum.on_gpu(self.worker.number).blocks();
             let grid = quantum.kernel.grid(task.rows_max, resident);
             let launch = Launch { cell: Arc::downgrade(typed.cell), grid, arguments };
-            let running = self.launch(launch, self.number, self.state.quantum)?;
+            let running = self.launch(launch, First::Known(pushed), self.state.quantum)?;
             self.running_is(running);
         }
         self.note_brought(upload);
@@ -143,7 +155,6 @@ impl Submitter {
                 b,
                 between: task.between,
                 peepholes: step.peepholes.map_or(0, |place| constants + place),
-                arrived: of_ring.words,
                 failed: self.completions.failed(),
                 tries_max: TRIES_MAX,
                 inputs: of.inputs as u32,
@@ -162,21 +173,40 @@ impl Submitter {
         }
     }
 
-    /// Launches the kernel that runs the tasks from number `first` on, within the bounds of `quantum`.
-    fn launch(&self, launch: Launch, first: u64, quantum: Quantum) -> Result<Running, GpuError> {
+    /// Launches the kernel that runs the tasks from `first` on, within the bounds of `quantum`.
+    fn launch(
+        &mut self,
+        launch: Launch,
+        first: First,
+        quantum: Quantum,
+    ) -> Result<Running, GpuError> {
         let Quantum { steps_max, looks_max } = quantum;
         let cell = launch.cell.upgrade().expect("no cell is released whose tasks are to run");
         let CudaCellBody::Stepwise(of) = &cell.body else {
             unreachable!("a cell over whole sequences has no chains")
         };
         let (_, quantum) = of.quantum().expect("a launch is of a cell with such a kernel");
+        let (first, until) = match first {
+            First::Known(task) => (task, 0),
+            First::Left { from, until } => (Task { number: from, ..Task::zeroed() }, until),
+        };
+        let ring = self.ring.as_mut().expect("a launch takes its tasks from one");
+        let [words, next_words] = ring.words_of_launch();
         let stream = &self.worker.stream;
-        stream.clear(launch.arguments.words, 4 * WORDS)?;
-        let steps_max = steps_max as i32;
-        let arguments = QuantumArguments { first, steps_max, looks_max, ..launch.arguments };
+        let mut arguments = QuantumArguments {
+            words,
+            next_words,
+            first,
+            until,
+            steps_max: steps_max as i32,
+            looks_max,
+            ..launch.arguments
+        };
+        arguments.of.arrived = words;
         let shape = [launch.grid, quantum.kernel.persistent().block()];
         stream.launch_resident(quantum.on_gpu(self.worker.number), shape, &arguments)?;
-        Ok(Running { launch, first, end: Arc::new(stream.record()?) })
+        ring.note_launch();
+        Ok(Running { launch, first: first.number, end: Arc::new(stream.record()?) })
     }
 
     /// Launches the kernel again where a launch has ended and left tasks.
@@ -188,7 +218,8 @@ impl Submitter {
         let Some(Running { launch, .. }) = ended.filter(|_| !tasks.is_empty()) else {
             return Ok(None);
         };
-        let running = self.launch(launch, next, self.state.quantum)?;
+        let first = First::Left { from: next, until: YET_TO_COME };
+        let running = self.launch(launch, first, self.state.quantum)?;
         let end = running.end.clone();
         self.running_is(running);
         Ok(Some(Resumed { tasks, end }))
@@ -208,7 +239,8 @@ impl Submitter {
             return Ok(());
         }
         // It may have ended before it came to all of them.
-        match self.launch(launch, first, UNTIL_THE_END) {
+        let left = First::Left { from: first, until: self.number };
+        match self.launch(launch, left, UNTIL_THE_END) {
             Ok(Running { end, .. }) => {
                 self.unwatched = Some(Resumed { tasks: done + 1..last + 1, end });
                 Ok(())

@@ -26,8 +26,8 @@ pub(super) const BROUGHT_MAX: usize = 256;
 
 /// The parts of the GPU's memory: their bytes.
 const PARTS: [usize; 6] = [
-    // The counts of a launch.
-    4 * WORDS,
+    // The counts of a launch, and those of the next one.
+    2 * 4 * WORDS,
     // Lookups that fail.
     8,
     // Tasks that are announced, and those that are brought.
@@ -49,13 +49,15 @@ pub(super) struct Ring {
     pub(super) last: u64,
     /// The launch that takes tasks, unless it is known to have ended.
     pub(super) running: Option<Running>,
+    /// Whether the next launch has the second of the two places for counts: launches take turns.
+    has_second_words: bool,
 }
 
 /// A launch that takes tasks of a roster.
 pub(super) struct Launch {
     pub(super) cell: Weak<CudaCell>,
     pub(super) grid: [u32; 3],
-    /// Without the number of its first task, and without the steps and looks of a quantum.
+    /// Without its counts, its first task, and the steps and looks of a quantum.
     pub(super) arguments: QuantumArguments,
 }
 
@@ -81,24 +83,22 @@ impl Ring {
         let memory = Arc::new(Pinned::new(worker.gpu(), TASKS_AT + TASKS * size_of::<Task>())?);
         let on_gpu = worker.pool.allocate(PARTS.iter().sum())?;
         worker.stream.clear(on_gpu.at(), CLEARED)?;
-        Ok(Self { memory, on_gpu, last: 0, running: None })
+        Ok(Self { memory, on_gpu, last: 0, running: None, has_second_words: false })
     }
 
     /// The argument of launches with the addresses and sizes of the ring and its memory; all other fields are zeros.
     pub(super) fn arguments(&self) -> QuantumArguments {
         let [ring, next] = [TASKS_AT, 0].map(|offset| self.memory.device_address(offset));
         let mut at = self.on_gpu.at();
-        let [words, failed, announced, brought, brought_copies, brought_bytes] =
-            PARTS.map(|bytes| {
-                let begin = at;
-                at += bytes as u64;
-                begin
-            });
+        let [_, failed, announced, brought, brought_copies, brought_bytes] = PARTS.map(|bytes| {
+            let begin = at;
+            at += bytes as u64;
+            begin
+        });
         QuantumArguments {
             ring,
             ring_tasks: TASKS as u32,
             next,
-            words,
             failed,
             announced,
             brought,
@@ -107,6 +107,17 @@ impl Ring {
             brought_max: BROUGHT_MAX as u32,
             ..QuantumArguments::zeroed()
         }
+    }
+
+    /// The addresses of the counts of the next launch, and of those of the launch after that, which it clears.
+    pub(super) fn words_of_launch(&self) -> [u64; 2] {
+        let [first, second] = [0, 4 * WORDS as u64].map(|offset| self.on_gpu.at() + offset);
+        if self.has_second_words { [second, first] } else { [first, second] }
+    }
+
+    /// A launch has been submitted.
+    pub(super) fn note_launch(&mut self) {
+        self.has_second_words = !self.has_second_words;
     }
 
     /// The number of the first task that the last launch that ended has left.

@@ -84,7 +84,7 @@ impl<'a> Benchmarks<'a> {
     fn unit_us(&self, kernel: Benchmark, threads: usize) -> Result<f64, GpuError> {
         let threads = threads as u32;
         let resident =
-            ResidentKernel::load(self.worker.gpu(), &self.image, &kernel.name(), threads)?;
+            ResidentKernel::load(self.worker.gpu(), &self.image, &kernel.name(), threads, 0)?;
         let time =
             |rounds: u32| time(&self.worker.stream, || self.launch(&resident, threads, rounds));
         let mut rounds = 1;

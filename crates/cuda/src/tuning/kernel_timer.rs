@@ -16,7 +16,7 @@ use crate::kernels::persistent::PersistentKernel;
 use crate::mapping::{CostModel, Limits};
 use crate::memory::HostPool;
 use crate::queue::BLOCKS_WAIT;
-use crate::worker::Worker;
+use crate::worker::{Worker, limits};
 
 /// Launches before those that are timed.
 const WARM_UPS: usize = 2;
@@ -54,7 +54,7 @@ impl KernelTimer {
 
     /// What bounds mappings on the GPU.
     pub fn limits(&self) -> Limits {
-        Limits::of(self.worker.gpu().multiprocessors)
+        limits(slice::from_ref(&self.worker))
     }
 
     /// Microseconds of a step of `rows` rows: the median of some launches of `steps` steps each, less that of as many launches of one step, without the

@@ -223,7 +223,7 @@ fn wrong_plans(_: &'static Emulated) {
 /// Steps of all cells have a time; kernels whose blocks do not run at a time have none.
 fn steps_are_timed(emulated: &'static Emulated) {
     let timer = KernelTimer::new(&persistent(None)).unwrap();
-    assert_eq!(timer.limits(), limits());
+    assert_eq!(timer.limits().in_registers(), limits());
     let kinds = [
         lstm(),
         RecurrentKind::Gru { linear_before_reset: true },

@@ -173,21 +173,20 @@ impl Gpu {
         argument: &impl Pod,
         seed: u64,
     ) -> Vec<Report> {
-        self.launch_some(kernel, shape, 3, argument, seed)
+        self.launch_some(kernel, shape, (3, 0), argument, seed)
     }
 
-    /// The same, so many blocks at a time.
+    /// The same, so many blocks at a time, with so many bytes of dynamic shared memory.
     pub(crate) fn launch_some(
         &self,
         (library, kernel): (&KernelLibrary, &str),
         [grid, block]: [[u32; 3]; 2],
-        resident_blocks_max: usize,
+        (resident_blocks_max, dynamic_shared): (usize, usize),
         argument: &impl Pod,
         seed: u64,
     ) -> Vec<Report> {
         let kernel = library.kernel(kernel).unwrap();
         let arguments = vec![bytemuck::bytes_of(argument).to_vec()];
-        let dynamic_shared = 0;
         let launch = Launch { kernel, grid, block, dynamic_shared, resident_blocks_max, arguments };
         // SAFETY: the pointers lead to this memory, which the test alone accesses.
         unsafe { run(&self.0, &launch, Schedule::of_seed(seed)) }.reports

@@ -31,6 +31,8 @@ pub(crate) struct Case {
     pub(crate) blocks: usize,
     /// Whether a GRU has one barrier a step where it could have two.
     pub(crate) is_once: bool,
+    /// The thirds of the weights that are in shared memory, where it is not so.
+    pub(crate) thirds_in_shared: usize,
     /// The ids that x is, by rows and nodes; none: x is numbers.
     pub(crate) ids: Option<fn(usize, usize) -> i64>,
 }
@@ -39,7 +41,7 @@ impl Case {
     pub(crate) fn kernel(&self) -> PersistentKernel {
         let kernel = self.kernel_of(self.mapping);
         let once = kernel.with_one_barrier().filter(|_| self.is_once);
-        once.unwrap_or(kernel)
+        once.unwrap_or_else(|| kernel.with_in_shared(kernel.elements() * self.thirds_in_shared / 3))
     }
 
     fn kernel_of(&self, mapping: Mapping) -> PersistentKernel {
@@ -59,7 +61,9 @@ impl Case {
         let cell = cell(kinds[seed % kinds.len()].clone(), 5, hidden);
         let is_once = seed / kinds.len() % 2 == 1;
         let (mapping, steps) = (Mapping::default(), 1 + below(5, 5));
-        let case = Self { cell, precision, mapping, rows, steps, blocks, is_once, ids: None };
+        let (thirds_in_shared, ids) = (below(3, 6), None);
+        let case =
+            Self { cell, precision, mapping, rows, steps, blocks, is_once, thirds_in_shared, ids };
         // The emulator has 4,096 threads at a time.
         let limits = Limits { threads: (4096 / blocks).min(1024), ..Limits::of(blocks) };
         let problem = Problem { hidden, gates: case.kernel_of(mapping).gates()[0], rows };
@@ -171,7 +175,8 @@ impl<'a> Batch<'a> {
         let before = arguments.arrived_before;
         let name = kernel.name();
         let shape = [grid, kernel.block()];
-        reports.extend(gpu.launch_some((library, &name), shape, case.blocks, &arguments, seed));
+        let of_gpu = (case.blocks, kernel.shared_bytes_of_weights());
+        reports.extend(gpu.launch_some((library, &name), shape, of_gpu, &arguments, seed));
         if reports.is_empty() && self.missing == 0 {
             let blocks = grid[0] * grid[1];
             let arrivals = gpu.read::<u32>(self.arrived, 1)[0] - before;
@@ -290,7 +295,8 @@ fn check_bits(case: &Case, tile: [usize; 2], name: &str) {
     let groups = if case.precision == Precision::F32 { tile_width } else { groups };
     let other = Mapping { tile_width, tile_height, groups, lanes };
     let blocks = 2 * case.cell.hidden_size.div_ceil(tile_width);
-    let other = Case { mapping: other, blocks, ..case.clone() };
+    let thirds_in_shared = (case.thirds_in_shared + 1) % 3;
+    let other = Case { mapping: other, blocks, thirds_in_shared, ..case.clone() };
     if other.mapping.threads() * other.blocks > 4096 {
         return;
     }

@@ -276,7 +276,10 @@ impl<'a> Tasks<'a> {
         let [w_of_state, r_of_state, b_of_state] = chains.weights.get(1).copied().unwrap_or([0; 3]);
         let (gpu, of) = (&chains.gpu, &chains.arguments);
         let kernel = QuantumKernel::new(case.kernel()).unwrap();
-        let arguments = |first: u64, words: u64| QuantumArguments {
+        // Launches take turns with two places of counts. Every second one runs what the launch before has left, as that has told.
+        let words = [(); 2].map(|()| gpu.upload(&[0u32; WORDS], "words"));
+        let last = plan.tasks.len() as u64;
+        let arguments = |first: u64, launch: usize, is_known: bool| QuantumArguments {
             of: PersistentArguments {
                 batch: RosterBatch {
                     rows: self.rows_at,
@@ -295,7 +298,7 @@ impl<'a> Tasks<'a> {
                 b: chains.weights[0][2],
                 peepholes: of.peepholes,
                 between: *between,
-                arrived: words,
+                arrived: words[launch % 2],
                 failed: *failed,
                 tries_max: 1 << 20,
                 inputs: 1,
@@ -307,7 +310,8 @@ impl<'a> Tasks<'a> {
             w_of_state,
             b_of_state,
             ring: self.ring,
-            words,
+            words: words[launch % 2],
+            next_words: words[(launch + 1) % 2],
             brought: self.brought[0],
             brought_copies: self.brought[1],
             brought_bytes: self.brought[2],
@@ -317,8 +321,11 @@ impl<'a> Tasks<'a> {
             failed: self.failed,
             end_count: self.end_count,
             next: self.next,
-            // Of every second launch, the first task is the one that the launch before has left.
-            first: if first.is_multiple_of(2) { first } else { 1 },
+            until: if is_known { 0 } else { last + 1 },
+            first: match is_known {
+                true => self.tasks[first as usize - 1],
+                false => Task { number: 1, ..Task::zeroed() },
+            },
             ring_tasks: RING as u32,
             looks_max: plan.looks_max,
             steps_max: plan.steps_max as i32,
@@ -328,16 +335,18 @@ impl<'a> Tasks<'a> {
         };
         let resident = case.blocks + 1;
         let shape = [kernel.grid(case.rows, resident), kernel.persistent().block()];
-        let (name, last) = (kernel.name(), plan.tasks.len() as u64);
+        let name = kernel.name();
         let stops = AtomicBool::new(false);
+        let launch_some = |launch: u64, first: u64, is_known: bool| {
+            self.launches.fetch_add(1, Ordering::Relaxed);
+            let argument = arguments(first, launch as usize, is_known);
+            let of_gpu = (resident, kernel.persistent().shared_bytes_of_weights());
+            gpu.launch_some((library, &name), shape, of_gpu, &argument, seed ^ launch)
+        };
         let launch_all = || {
             let mut first = 1;
             for launch in 0..LAUNCHES_MAX as u64 {
-                self.launches.fetch_add(1, Ordering::Relaxed);
-                let words = gpu.upload(&[0u32; WORDS], "words");
-                let argument = arguments(first, words);
-                let reports =
-                    gpu.launch_some((library, &name), shape, resident, &argument, seed ^ launch);
+                let reports = launch_some(launch, first, first.is_multiple_of(2));
                 let next = number_at(self.next).load(Ordering::Acquire);
                 let is_stuck = gpu.read::<u32>(*failed, 1) != [0];
                 if !reports.is_empty() || is_stuck || next < first || next > last + 1 {
@@ -353,6 +362,11 @@ impl<'a> Tasks<'a> {
                     return (reports, true);
                 }
                 if first > last {
+                    // Another one has nothing left to do.
+                    let more = launch_some(launch + 1, first, false);
+                    if !more.is_empty() || number_at(self.next).load(Ordering::Acquire) != next {
+                        return (more, true);
+                    }
                     (first.saturating_sub(RING).max(1)..first).for_each(|number| self.take(number));
                     let words: Vec<u32> = gpu.read(self.cleared, case.rows);
                     let is_right =
@@ -562,7 +576,9 @@ bugs! {
     done_for_the_gpu_alone: "st_release_sys(counter, number)" => "st_release_gpu(counter, number)", Found::By(Fault::HostScope);
     a_failure_of_the_task_before: "lookup.failed = of.failed + (number & 1)" => "lookup.failed = of.failed", Found::ByAnything;
     failures_of_all_tasks: "  *failed = 0;\n" => "", Found::ByValues;
-    tasks_that_were_run_before: "left[0] > of.first ? left[0] : of.first" => "of.first", Found::ByAnything;
+    tasks_that_were_run_before: "left[0] > of.first.number ? left[0] : of.first.number" => "of.first.number", Found::ByAnything;
+    counts_of_another_launch: "  if (is_first) *of.next_words = QuantumWords{};\n" => "", Found::ByAnything;
+    the_first_task_for_all: "at == 0 && of.until == 0" => "of.until == 0", Found::ByAnything;
     a_task_that_is_left_before_it_is_known: "  __syncthreads();\n  return left[0]" => "  return left[0]", Found::ByAnything;
     x_is_read_too_early: "    __syncthreads();\n    const int elements" => "    const int elements", Found::ByAnything;
     rows_of_x_are_read_too_early: "start < of.input; start += ROOM) {\n    __syncthreads();" => "start < of.input; start += ROOM) {", Found::ByAnything;

@@ -164,7 +164,7 @@ fn kernels(
     record: &mut Record,
 ) -> anyhow::Result<Vec<String>> {
     let timer = KernelTimer::new(config)?;
-    let limits = timer.limits();
+    let limits = timer.limits().in_registers();
     let (model, source) = match timer.fit() {
         Ok(model) => (model, "constants of this GPU's micro-benchmarks".to_owned()),
         Err(error) => {
