@@ -45,6 +45,7 @@ pub(crate) fn manager_config(
             .submission_window
             .map(|submission_window| submission_window.as_nanos() as u64),
         lookahead: capabilities.lookahead,
+        rounds_of_a_turn: capabilities.rounds_of_a_turn,
         state_placement: capabilities.placement,
         ..Config::new(registry, workers)
     };

@@ -50,6 +50,7 @@ impl Bench {
             staged_models: Vec::new(),
             policy: Policy::Cellular,
             max_tasks_to_submit,
+            rounds_of_a_turn: 1,
             submission_window_ns: None,
             task_form: TaskForm::Roster,
             state_placement: StatePlacement::Shared,

@@ -246,10 +246,13 @@ pub struct Config {
     pub stages: Stages,
     /// The models that run in stages, whatever the policy of the others is.
     pub staged_models: Vec<StagedModel>,
-    /// The policy by which requests share batches. Only [`Policy::Cellular`] has a use for the next three.
+    /// The policy by which requests share batches. Only [`Policy::Cellular`] has a use for the next four.
     pub policy: Policy,
     /// `MaxTasksToSubmit` of Algorithm 1: the most batches of one round.
     pub max_tasks_to_submit: u32,
+    /// The rounds of a cell type that a worker has before another one has its turn, as long as it has ready nodes, unless the other has waited for
+    /// [`Fairness::patience_ns`]. 1: those of Algorithm 1. More pay where a worker loses time when it changes from one cell type to another.
+    pub rounds_of_a_turn: u32,
     /// The most work that a round submits of the chains of a cell type, in nanoseconds by the
     /// recent time of a step; none: as many steps as `max_tasks_to_submit` allows.
     pub submission_window_ns: Option<u64>,
@@ -286,6 +289,7 @@ impl Config {
             staged_models: Vec::new(),
             policy: Policy::Cellular,
             max_tasks_to_submit: Self::MAX_TASKS_TO_SUBMIT,
+            rounds_of_a_turn: 1,
             submission_window_ns: None,
             task_form: TaskForm::Roster,
             state_placement: StatePlacement::Shared,

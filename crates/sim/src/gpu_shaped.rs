@@ -363,6 +363,7 @@ impl Shape {
             staged_models: Vec::new(),
             policy,
             max_tasks_to_submit: 1,
+            rounds_of_a_turn: 1,
             submission_window_ns: None,
             task_form: TaskForm::Roster,
             state_placement: StatePlacement::Shared,

@@ -102,13 +102,8 @@ pub struct Load {
     pub layers: u32,
     /// [`Config::lookahead`].
     pub lookahead: u32,
-    /// [`Config::max_tasks_to_submit`].
-    pub max_tasks_to_submit: u32,
-}
-
-impl Load {
-    /// The default of [`max_tasks_to_submit`](Self::max_tasks_to_submit).
-    pub const MAX_TASKS_TO_SUBMIT: u32 = Config::MAX_TASKS_TO_SUBMIT;
+    /// [`Config::rounds_of_a_turn`].
+    pub rounds_of_a_turn: u32,
 }
 
 /// The figures of a played load.
@@ -353,7 +348,8 @@ fn config(load: Load) -> Config {
         stages: Stages::default(),
         staged_models: Vec::new(),
         policy: Policy::Cellular,
-        max_tasks_to_submit: load.max_tasks_to_submit,
+        max_tasks_to_submit: Config::MAX_TASKS_TO_SUBMIT,
+        rounds_of_a_turn: load.rounds_of_a_turn,
         submission_window_ns: None,
         task_form: TaskForm::Roster,
         state_placement: StatePlacement::PerWorker,
@@ -374,7 +370,7 @@ mod tests {
             requests: 20 * chains as usize,
             layers,
             lookahead: 2,
-            max_tasks_to_submit: Config::MAX_TASKS_TO_SUBMIT,
+            rounds_of_a_turn: 2,
         }
     }
 
@@ -391,11 +387,14 @@ mod tests {
         }
     }
 
-    /// Layers take turns: a launch runs the tasks of one round.
+    /// Layers take turns: a launch runs the tasks of two rounds.
     #[test]
     fn layers_take_turns() {
-        let outcome = play(Costs::H200, QUANTA, load(64, 2), 1);
-        assert!(outcome.steps_of_launch < 20.0 && outcome.share > 0.6, "{outcome:?}");
+        for chains in [64, 512] {
+            let outcome = play(Costs::H200, QUANTA, load(chains, 2), 1);
+            assert!(outcome.steps_of_launch < 20.0, "{chains}: {outcome:?}");
+            assert!(outcome.share >= 0.79, "{chains}: {outcome:?}");
+        }
     }
 
     /// Without costs but those of rows, nothing is lost.

@@ -31,6 +31,9 @@ const LIMITS_STREAM: u64 = 0x85eb_ca77_0000_0000;
 /// Separates the draw of the lookahead.
 const LOOKAHEAD_STREAM: u64 = 0xc2b2_ae3d_0000_0000;
 
+/// Separates the draw of the rounds of a turn.
+const TURN_STREAM: u64 = 0x27d4_eb2f_0000_0000;
+
 /// Separates the draws of a device's bounds: slots, and rows of a batch.
 const BOUNDS_STREAM: u64 = 0x9e37_79b1_0000_0000;
 
@@ -153,10 +156,12 @@ impl Scenario {
         let policy = policy(&mut Rng::new(seed ^ POLICY_STREAM));
         let submission_window_ns = submission_window_ns(&mut Rng::new(seed ^ WINDOW_STREAM));
         let lookahead = lookahead(&mut Rng::new(seed ^ LOOKAHEAD_STREAM));
+        let rounds_of_a_turn = rounds_of_a_turn(&mut Rng::new(seed ^ TURN_STREAM));
         let mut manager = Config {
             policy,
             submission_window_ns,
             lookahead,
+            rounds_of_a_turn,
             ..manager(&cells, models.len(), &mut rng)
         };
         let device = device(&manager, &mut rng);
@@ -474,6 +479,10 @@ fn lookahead(rng: &mut Rng) -> u32 {
     if rng.chance(50) { 0 } else { rng.within(1..=3) as u32 }
 }
 
+fn rounds_of_a_turn(rng: &mut Rng) -> u32 {
+    if rng.chance(70) { 1 } else { rng.within(2..=4) as u32 }
+}
+
 /// Gives some cell types a bound on rows, and some chains one on slots: enough for each session. Some chains borrow cores.
 fn bound(manager: &mut Config, cells: &[CellShape], sessions: &[SessionPlan], rng: &mut Rng) {
     let (has_slots, has_rows) = (rng.chance(35), rng.chance(35));
@@ -555,6 +564,7 @@ fn manager(cells: &[CellShape], models: usize, rng: &mut Rng) -> Config {
         staged_models: Vec::new(),
         policy: Policy::Cellular,
         max_tasks_to_submit: rng.within(1..=8) as u32,
+        rounds_of_a_turn: 1,
         submission_window_ns: None,
         task_form: *rng.pick(&[TaskForm::Roster, TaskForm::Rows]),
         state_placement: *rng.pick(&[StatePlacement::Shared, StatePlacement::PerWorker]),

@@ -129,6 +129,7 @@ impl Device for SimulatedDevice {
             bytes_max: self.config.bytes_max,
             working_bytes: BATCH_BYTES_MAX,
             lookahead: self.config.lookahead,
+            rounds_of_a_turn: 1 + (self.config.seed % 2) as u32,
             poll_for: Duration::from_micros(self.config.seed % 3 * 20),
         }
     }

@@ -22,9 +22,9 @@ pub(crate) struct Arguments {
     /// The host's time for a chain that joins, in nanoseconds
     #[arg(long, default_value_t = Costs::H200.host_join)]
     join_ns: u64,
-    /// `MaxTasksToSubmit`: the most steps of a cell before another cell has its turn
-    #[arg(long, default_value_t = Load::MAX_TASKS_TO_SUBMIT)]
-    max_tasks_to_submit: u32,
+    /// Rounds of a cell, of up to five steps each, before another cell has its turn with launches that run task after task
+    #[arg(long, default_value_t = 2)]
+    rounds_of_a_turn: u32,
 }
 
 /// Prints a table.
@@ -37,17 +37,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let quanta = Launches::OfQuanta { steps_max: arguments.steps_max };
     for (layers, chains) in [(1, 64), (1, 512), (2, 64), (2, 512)] {
         for lookahead in [0, 1, 2] {
-            for (name, launches) in [("a task", Launches::OfTasks), ("a quantum", quanta)] {
+            for (name, launches, rounds_of_a_turn) in [
+                ("a task", Launches::OfTasks, 1),
+                ("a quantum", quanta, arguments.rounds_of_a_turn),
+            ] {
                 let in_flight = chains as usize * 3 / 2;
                 let requests = arguments.requests.max(20 * chains as usize);
-                let load = Load {
-                    chains,
-                    in_flight,
-                    requests,
-                    layers,
-                    lookahead,
-                    max_tasks_to_submit: arguments.max_tasks_to_submit,
-                };
+                let load =
+                    Load { chains, in_flight, requests, layers, lookahead, rounds_of_a_turn };
                 let Outcome { share, steps_of_launch, changes_of_launch, host, .. } =
                     play(costs, launches, load, arguments.seed);
                 println!(

@@ -27,6 +27,8 @@ pub(super) struct Scheduler {
     workers: Vec<Worker>,
     lookahead: usize,
     max_tasks_to_submit: u32,
+    /// See [`Config::rounds_of_a_turn`].
+    rounds_of_a_turn: u32,
     /// See [`crate::Fairness::patience_ns`].
     patience_ns: Option<u64>,
     /// See [`crate::Fairness::large_patience_ns`].
@@ -37,16 +39,21 @@ pub(super) struct Scheduler {
 /// The lines of Algorithm 1.
 impl Scheduler {
     /// `Schedule` (lines 4 to 10): a round of the cell type to run.
-    fn schedule(&self, pool: &mut SubgraphPool, worker: WorkerId) -> Option<Round> {
-        if pool.has_fairness {
-            return self.schedule_fairly(pool, worker);
-        }
-        let cell_type = self.schedule_among(pool, worker, None, || pool.queues.cell_types())?;
-        Some(Round { cell_type, model: None, tasks: 0 })
+    fn schedule(&mut self, pool: &mut SubgraphPool, worker: WorkerId) -> Option<Round> {
+        let round = match pool.has_fairness {
+            true => self.schedule_fairly(pool, worker)?,
+            false => {
+                let cell_type =
+                    self.schedule_among(pool, worker, None, || pool.queues.cell_types())?;
+                Round { cell_type, model: None, tasks: 0 }
+            }
+        };
+        self.workers[worker.index()].begin_round(round.cell_type);
+        Some(round)
     }
 
     /// Lines 5 to 10 for the cell types of `all`, of which those with ready nodes have some of `model`,
-    /// if it is given.
+    /// if it is given, unless one of them has not had all rounds of its turn.
     #[inline]
     fn schedule_among<I: Iterator<Item = CellTypeId> + Clone>(
         &self,
@@ -56,6 +63,10 @@ impl Scheduler {
         all: impl Fn() -> I,
     ) -> Option<CellTypeId> {
         let ready = |ct: CellTypeId| pool.readiness().ready_nodes(ct, worker);
+        let in_turn = self.worker(worker).unfinished_turn(self.rounds_of_a_turn);
+        if let Some(in_turn) = in_turn.filter(|&ct| all().any(|of| of == ct) && ready(ct) > 0) {
+            return Some(in_turn);
+        }
         let full =
             all().filter(|&ct| ready(ct) >= u64::from(pool.queues[ct].config.batch_sizes.max));
         let resting = all().filter(|&ct| self.rests_elsewhere(pool, ct, worker) && ready(ct) > 0);
@@ -202,6 +213,7 @@ impl Scheduler {
             workers: (0..config.workers).map(|_| Worker::default()).collect(),
             lookahead: config.lookahead as usize,
             max_tasks_to_submit: config.max_tasks_to_submit,
+            rounds_of_a_turn: config.rounds_of_a_turn,
             patience_ns: fairness.and_then(|fairness| fairness.patience_ns),
             large_patience_ns: fairness.and_then(|fairness| fairness.large_patience_ns),
             task_form: config.task_form,

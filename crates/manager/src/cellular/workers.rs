@@ -17,6 +17,8 @@ pub(super) struct Worker {
     timed: VecDeque<(TaskId, TimedTask)>,
     /// The round of Algorithm 1's `Batch` that is being submitted.
     pub(super) round: Option<Round>,
+    /// The cell type of the last round, and how many rounds it has had one after the other.
+    turn: Option<(CellTypeId, u32)>,
     /// When the worker began its oldest task: when the one before it completed or, if the worker had
     /// none, when it was submitted.
     since_ns: u64,
@@ -81,6 +83,17 @@ impl Worker {
         if self.in_flight.is_empty() {
             self.since_ns = now_ns;
         }
+    }
+
+    /// Notes that a round of a cell type begins.
+    pub(super) fn begin_round(&mut self, cell_type: CellTypeId) {
+        let before = self.turn.filter(|&(of, _)| of == cell_type).map_or(0, |(_, rounds)| rounds);
+        self.turn = Some((cell_type, before.saturating_add(1)));
+    }
+
+    /// The cell type of the last round, if it has had fewer than so many one after the other.
+    pub(super) fn unfinished_turn(&self, rounds: u32) -> Option<CellTypeId> {
+        self.turn.filter(|&(_, had)| had < rounds).map(|(cell_type, _)| cell_type)
     }
 
     /// The id of the next task.

@@ -26,6 +26,7 @@ pub(crate) fn config(limits: &[u32], workers: u16, max_tasks_to_submit: u32) -> 
         staged_models: Vec::new(),
         policy: Policy::Cellular,
         max_tasks_to_submit,
+        rounds_of_a_turn: 1,
         submission_window_ns: None,
         task_form: TaskForm::Roster,
         state_placement: StatePlacement::Shared,

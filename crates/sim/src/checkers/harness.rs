@@ -47,6 +47,7 @@ pub(crate) fn config() -> Config {
         staged_models: Vec::new(),
         policy: Policy::Cellular,
         max_tasks_to_submit: 2,
+        rounds_of_a_turn: 1,
         submission_window_ns: None,
         task_form: TaskForm::Roster,
         state_placement: StatePlacement::Shared,
