@@ -12,7 +12,9 @@ examples:
 """
 
 import argparse
+import concurrent.futures
 import ctypes
+import functools
 import os
 import pathlib
 import re
@@ -82,6 +84,21 @@ class Nvrtc:
         return to.raw
 
 
+@functools.cache
+def nvrtc_of_process():
+    return Nvrtc()
+
+
+def compile_one(program):
+    return nvrtc_of_process().compile(*program)
+
+
+def compile_all(programs):
+    """Images and logs of programs, which are arguments of `Nvrtc.compile`, in their order: as many at a time as there are processors."""
+    with concurrent.futures.ProcessPoolExecutor() as pool:
+        return list(pool.map(compile_one, programs))
+
+
 def resources(log):
     """Registers, shared memory and spills of each kernel that a log is of."""
     kernels = {}
@@ -94,25 +111,24 @@ def resources(log):
     return kernels
 
 
-def table_of(nvrtc, sources, headers):
+def table_of(sources, headers):
     """The table, and the number of kernels."""
     of_kernels = {}
-    for source in sources:
-        for architecture in VIRTUAL:
-            nvrtc.compile(source.name, source.read_bytes(), headers, architecture)
-        for architecture in REAL:
-            log = nvrtc.compile(source.name, source.read_bytes(), headers, architecture)[1]
-            for kernel, of in resources(log).items():
-                if of[2]:
-                    sys.exit(f"{kernel} spills {of[2]} bytes on {architecture}")
-                of_kernels.setdefault(kernel, {})[architecture] = of
+    # The largest source first: others are compiled beside its last architecture.
+    sources = sorted(sources, key=lambda source: -source.stat().st_size)
+    programs = [(source.name, source.read_bytes(), headers, of) for source in sources for of in REAL + VIRTUAL]
+    for (*_, architecture), (_, log) in zip(programs, compile_all(programs)):
+        for kernel, of in resources(log).items() if architecture in REAL else ():
+            if of[2]:
+                sys.exit(f"{kernel} spills {of[2]} bytes on {architecture}")
+            of_kernels.setdefault(kernel, {})[architecture] = of
     if not of_kernels:
         sys.exit("the compiler names no kernel")
     lines = ["| kernel | " + " | ".join(REAL) + " |", "|---" * (1 + len(REAL)) + "|"]
     for kernel, by_architecture in sorted(of_kernels.items()):
         cells = (f"{registers}; {shared}" for registers, shared, _ in map(by_architecture.get, REAL))
         lines.append(f"| `{kernel}` | " + " | ".join(cells) + " |")
-    return HEADING.format(version=nvrtc.version()) + "\n" + "\n".join(lines) + "\n", len(of_kernels)
+    return HEADING.format(version=nvrtc_of_process().version()) + "\n" + "\n".join(lines) + "\n", len(of_kernels)
 
 
 def write_whole(path, content):
@@ -122,14 +138,14 @@ def write_whole(path, content):
     unfinished.replace(path)
 
 
-def write_images(nvrtc, sources, headers, folder):
+def write_images(sources, headers, folder):
     """Writes an image for each architecture: of one program that includes all sources, so that a GPU loads one module."""
     text = "".join(f'#include "{source.name}"\n' for source in sources).encode()
     images = {}
-    for architecture in VIRTUAL + REAL:
+    programs = [("kernels.cu", text, headers + sources, architecture) for architecture in VIRTUAL + REAL]
+    for (*_, architecture), (image, _) in zip(programs, compile_all(programs)):
         ending = "ptx" if architecture in VIRTUAL else "cubin"
-        name = f"kernels_{architecture.split('_')[1]}.{ending}"
-        images[name] = nvrtc.compile("kernels.cu", text, headers + sources, architecture)[0]
+        images[f"kernels_{architecture.split('_')[1]}.{ending}"] = image
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("kernels_*"):
         if old.name not in images:
@@ -149,15 +165,14 @@ def main():
     does.add_argument("--write", action="store_true", help="write the table anew")
     does.add_argument("--images", metavar="FOLDER", type=pathlib.Path, help="write PTX and cubins of all kernels to a folder, which is created")
     args = parser.parse_args()
-    nvrtc = Nvrtc()
     headers = sorted((FOLDER / "kernels").glob("*.cuh"))
     sources = sorted((FOLDER / "kernels").glob("*.cu"))
     # Not part of the images: a program compiles persistent kernels for the cells that it serves.
     persistent = [FOLDER / "table_1.cu"]
     if args.images:
-        write_images(nvrtc, sources, headers, args.images)
+        write_images(sources, headers, args.images)
         return
-    table, kernels = table_of(nvrtc, sources + persistent, headers)
+    table, kernels = table_of(sources + persistent, headers)
     if args.write:
         TABLE.write_text(table)
         return

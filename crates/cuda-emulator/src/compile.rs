@@ -30,9 +30,26 @@ pub enum CompileError {
 /// # Errors
 /// [`CompileError`] where there is no such compiler, or it refuses the file.
 pub fn compile(source: &Path, defines: &[&str], to: &Path) -> Result<(), CompileError> {
+    compile_with("-O1", source, defines, to)
+}
+
+/// The same without optimisation, in a third of the time: for kernels that run once, for they take longer.
+///
+/// # Errors
+/// Those of [`compile`].
+pub fn compile_unoptimized(source: &Path, defines: &[&str], to: &Path) -> Result<(), CompileError> {
+    compile_with("-O0", source, defines, to)
+}
+
+fn compile_with(
+    optimization: &str,
+    source: &Path,
+    defines: &[&str],
+    to: &Path,
+) -> Result<(), CompileError> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned());
     let mut command = Command::new(&compiler);
-    command.args(["-std=c++17", "-x", "c++", "-g", "-O1", "-fPIC", "-shared", "-w"]);
+    command.args(["-std=c++17", "-x", "c++", "-g", optimization, "-fPIC", "-shared", "-w"]);
     command.args([
         "-fsanitize=thread,alignment",
         "-fno-strict-aliasing",

@@ -26,7 +26,7 @@ mod library;
 mod memory;
 mod report;
 
-pub use compile::{CompileError, compile};
+pub use compile::{CompileError, compile, compile_unoptimized};
 pub use detector::{History, Sequential};
 pub use execution::{Launch, Observer, Outcome, Schedule, THREADS_MAX, Unobserved, run, run_among};
 pub use kernel::Kernel;

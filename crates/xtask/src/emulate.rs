@@ -33,7 +33,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let images = images.to_str().context("the path of this folder is no UTF-8")?;
     registers(&venv, &["--images", images])?;
     for package in ["cuda-emulator", "cuda-emulated-driver", "cuda"] {
-        let test = format!("test --package batchmaker-{package} --features compiled-kernels");
+        // The emulator takes long without optimisation.
+        let test =
+            format!("test --release --package batchmaker-{package} --features compiled-kernels");
         eprintln!("> cargo {test}");
         let test: Vec<String> = test.split(' ').map(str::to_owned).collect();
         cargo(&test, &[("BATCHMAKER_CUDA_IMAGES", images)])?;
