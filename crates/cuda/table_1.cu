@@ -28,8 +28,8 @@ PERSISTENT(persistent_lstm_bf16_1024_8x8_8x32, 256, run_steps<Lstm, InBf16<1024,
 PERSISTENT(persistent_gru_reset_after_bf16_1024_16x8_8x32, 256, run_steps<GruResetAfter, InBf16<1024, 16, 8, 8>>)
 PERSISTENT(persistent_gru_reset_before_bf16_1024_16x8_8x32, 256, run_gru_reset_before<InBf16<1024, 16, 8, 8>>)
 PERSISTENT(persistent_rnn_tanh_bf16_1024_16x8_8x32, 256, run_steps<RnnTanh, InBf16<1024, 16, 8, 8>>)
-PERSISTENT(persistent_lstm_1536_12x1_16x16_shared24, 256, run_steps<Lstm, InF32<1536, 12, 1, 16, 16, 24>>)
-PERSISTENT(persistent_lstm_bf16_1536_12x8_8x32_shared4, 256, run_steps<Lstm, InBf16<1536, 12, 8, 8, 4>>)
+PERSISTENT(persistent_lstm_1536_12x1_16x16_shared25, 256, run_steps<Lstm, InF32<1536, 12, 1, 16, 16, 25>>)
+PERSISTENT(persistent_lstm_bf16_1536_12x8_8x32_shared5, 256, run_steps<Lstm, InBf16<1536, 12, 8, 8, 5>>)
 #include "quantum.cuh"
 QUANTUM(quantum_lstm_64_1x1_4x8, 32, run_tasks<OneBarrier<Lstm, InF32<64, 1, 1, 4, 8>>>)
 QUANTUM(quantum_lstm_64_6x1_24x4, 96, run_tasks<OneBarrier<Lstm, InF32<64, 6, 1, 24, 4>>>)
@@ -56,5 +56,5 @@ QUANTUM(quantum_lstm_bf16_1024_8x8_8x32, 256, run_tasks<OneBarrier<Lstm, InBf16<
 QUANTUM(quantum_gru_reset_after_bf16_1024_8x8_8x32, 256, run_tasks<OneBarrier<GruResetAfter, InBf16<1024, 8, 8, 8>>>)
 QUANTUM(quantum_gru_reset_before_bf16_1024_8x8_8x32, 256, run_tasks<TwoBarriers<InBf16<1024, 8, 8, 8>>>)
 QUANTUM(quantum_rnn_tanh_bf16_1024_16x8_8x32, 256, run_tasks<OneBarrier<RnnTanh, InBf16<1024, 16, 8, 8>>>)
-QUANTUM(quantum_lstm_1536_12x1_16x16_shared32, 256, run_tasks<OneBarrier<Lstm, InF32<1536, 12, 1, 16, 16, 32>>>)
-QUANTUM(quantum_lstm_bf16_1536_12x8_8x32_shared5, 256, run_tasks<OneBarrier<Lstm, InBf16<1536, 12, 8, 8, 5>>>)
+QUANTUM(quantum_lstm_1536_12x1_16x16_shared33, 256, run_tasks<OneBarrier<Lstm, InF32<1536, 12, 1, 16, 16, 33>>>)
+QUANTUM(quantum_lstm_bf16_1536_12x8_8x32_shared6, 256, run_tasks<OneBarrier<Lstm, InBf16<1536, 12, 8, 8, 6>>>)

@@ -26,6 +26,11 @@ struct Fragment {
   DEVICE_MEMBER int row_of_sum(int at) { return threadIdx.x % 4 * 2 + (at & 1); }
 };
 
+// What a thread has of a fragment of weights.
+struct alignas(16) Words {
+  uint32_t of[4];
+};
+
 // The weights of h of some gates of a block's units.
 template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int WARPS, int IN_SHARED> struct Fragments {
   static constexpr int GATE_ROWS = GATES * WIDTH;
@@ -46,10 +51,6 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int WARPS, int IN_SHARED
   static constexpr int WORDS = 8 * ALL_OF_ELEMENTS;
   static constexpr int STRIDE = WORDS + 4;
 
-  // What a thread has of a fragment.
-  struct alignas(16) Words {
-    uint32_t of[4];
-  };
   Words weights[OF_GATE_ROWS][IN_REGISTERS];
   // Those of the last elements: words of shared memory that this thread alone uses. Those of all threads of the block lie side by side.
   Words* own;

@@ -91,21 +91,21 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int
   DEVICE_IN_STRUCT void load(const void* of_all, int first_unit, int own_before, int stored = GATES, int from = 0) {
     const float* r = (const float*)of_all;
     const int lane = threadIdx.x % LANES;
-    const auto weight = [&](int part, int at) {
-      const int unit = first_unit + gate_row(part) / GATES, gate = gate_row(part) % GATES;
-      const int k = at * LANES + lane;
-      return k < HIDDEN && unit < HIDDEN ? r[((long long)k * HIDDEN + unit) * stored + from + gate] : 0.f;
-    };
-#pragma unroll
-    for (int part = 0; part < PART; part++)
-#pragma unroll
-      for (int at = 0; at < IN_REGISTERS; at++) weights[part][at] = weight(part, at);
     if constexpr (IN_SHARED > 0) {
       DYNAMIC_SHARED(float, words);
       own = words + own_before * THREADS_OF_BLOCK + threadIdx.x;
-      for (int part = 0; part < PART; part++)
+    }
+#pragma unroll
+    for (int part = 0; part < PART; part++) {
+      const int unit = first_unit + gate_row(part) / GATES, gate = gate_row(part) % GATES;
+      const auto weight = [&](int at) {
+        const int k = at * LANES + lane;
+        return k < HIDDEN && unit < HIDDEN ? r[((long long)k * HIDDEN + unit) * stored + from + gate] : 0.f;
+      };
+#pragma unroll
+      for (int at = 0; at < IN_REGISTERS; at++) weights[part][at] = weight(at);
 #pragma unroll 4
-        for (int at = 0; at < IN_SHARED; at++) own[(part * IN_SHARED + at) * THREADS_OF_BLOCK] = weight(part, IN_REGISTERS + at);
+      for (int at = 0; at < IN_SHARED; at++) own[(part * IN_SHARED + at) * THREADS_OF_BLOCK] = weight(IN_REGISTERS + at);
     }
   }
 
@@ -128,7 +128,7 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int
     };
 #pragma unroll
     for (int at = 0; at < IN_REGISTERS; at++) add(at, [&](int part) { return weights[part][at]; });
-#pragma unroll 4
+#pragma unroll 2
     for (int at = 0; at < IN_SHARED; at++) add(IN_REGISTERS + at, [&](int part) { return own[(part * IN_SHARED + at) * THREADS_OF_BLOCK]; });
     const int first = add_lanes(sums, lane);
     constexpr int LEFT = VALUES < LANES ? 1 : VALUES / LANES;

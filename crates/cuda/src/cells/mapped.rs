@@ -2,11 +2,11 @@
 
 use batchmaker_graph::RecurrentCell;
 
-use super::persistent::{ROWS, choose, choose_quantum, model};
+use super::persistent::{ROWS, choose, choose_quantum};
 use crate::kernels::persistent::PersistentKernel;
 use crate::kernels::quantum::QuantumKernel;
 use crate::kernels::weights::Storage;
-use crate::mapping::{Limits, Mapping};
+use crate::mapping::{CostModel, Limits, Mapping};
 
 /// The kernels that are made for a recurrent cell, in one mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,13 +56,13 @@ impl MappedKernels {
         self.kernel.fits(rows, limits) && self.quantum.is_none_or(|of| of.fits(rows, limits))
     }
 
-    /// The kernels of the same cell, with the same order of sums, in the `most` mappings that the cost model ranks first for `rows` rows: or for fewer, if no
+    /// The kernels of the same cell, with the same order of sums, in the `most` mappings that a cost model ranks first for `rows` rows: or for fewer, if no
     /// mapping fits that has one tile a block.
     pub(crate) fn ranked(
         self,
         cell: &RecurrentCell,
         rows: usize,
-        limits: Limits,
+        (limits, model): (Limits, &CostModel),
         most: usize,
     ) -> Vec<Self> {
         let is_in_shared = self.kernel.in_shared() > 0
@@ -70,13 +70,8 @@ impl MappedKernels {
         let limits = if is_in_shared { limits } else { limits.in_registers() };
         let ranked = |rows: usize| -> Vec<Self> {
             let of = (cell.hidden_size, rows);
-            let ranked = PersistentKernel::ranked_as(
-                &cell.kind,
-                self.kernel.storage(),
-                of,
-                limits,
-                &model(limits),
-            );
+            let storage = self.kernel.storage();
+            let ranked = PersistentKernel::ranked_as(&cell.kind, storage, of, limits, model);
             let mapped =
                 ranked.iter().filter_map(|of| self.with_mapping(of.mapping(), limits).ok());
             mapped.filter(|of| of.fits(rows, limits)).take(most).collect()
@@ -91,6 +86,7 @@ impl MappedKernels {
 mod tests {
     use batchmaker_graph::RecurrentKind;
 
+    use super::super::persistent::model;
     use super::*;
 
     fn lstm(hidden_size: usize) -> RecurrentCell {
@@ -113,7 +109,7 @@ mod tests {
             let own = MappedKernels::of((&cell, Storage::F32), limits, with_quanta).unwrap();
             assert_eq!(own.quantum.is_some(), with_quanta);
             for rows in [1, 3, 20, 512] {
-                let ranked = own.ranked(&cell, rows, limits, 5);
+                let ranked = own.ranked(&cell, rows, (limits, &model(limits)), 5);
                 assert!((1..=5).contains(&ranked.len()), "{hidden} units, {rows} rows");
                 for of in &ranked {
                     let mapping = of.kernel.mapping();
@@ -122,8 +118,38 @@ mod tests {
                     assert!(of.quantum.is_none_or(|of| of.fits(1, limits)));
                 }
             }
-            assert_eq!(own.ranked(&cell, 4096, limits, 5)[0], own, "the one for the most rows");
+            assert_eq!(
+                own.ranked(&cell, 4096, (limits, &model(limits)), 5)[0],
+                own,
+                "the one for the most rows"
+            );
         }
+    }
+
+    #[test]
+    fn weights_that_do_not_fit_the_registers_lie_in_shared_memory() {
+        let limits = Limits { shared_for_weights: 179 << 10, ..Limits::of(132) };
+        let of = |hidden_size, storage, limits| {
+            let cell = RecurrentCell { hidden_size, ..lstm(1) };
+            MappedKernels::of((&cell, storage), limits, true)
+        };
+        for (hidden, storage, is_in_shared) in [
+            (1024, Storage::F32, false),
+            (1536, Storage::F32, true),
+            (1024, Storage::Bf16, false),
+            (1536, Storage::Bf16, true),
+        ] {
+            let own = of(hidden, storage, limits).expect("a mapping with shared memory");
+            assert_eq!(of(hidden, storage, limits.in_registers()).is_none(), is_in_shared);
+            let quantum = own.quantum.expect("a launch takes tasks");
+            for kernel in [&own.kernel, quantum.persistent()] {
+                let bytes = kernel.shared_bytes_of_weights();
+                assert_eq!(bytes > 0, is_in_shared, "{hidden}: {bytes}");
+                assert!(bytes <= limits.shared_for_weights, "{hidden}: {bytes}");
+            }
+            assert!(own.kernel.in_shared() <= quantum.persistent().in_shared());
+        }
+        assert_eq!(of(2560, Storage::F32, limits), None);
     }
 
     #[test]
@@ -133,7 +159,7 @@ mod tests {
         let own = MappedKernels::of((&cell, Storage::Bf16), limits, true).unwrap();
         let warps = own.kernel.mapping().groups;
         for rows in [1, 20, 512] {
-            let ranked = own.ranked(&cell, rows, limits, 5);
+            let ranked = own.ranked(&cell, rows, (limits, &model(limits)), 5);
             assert!(ranked.iter().all(|of| of.kernel.mapping().groups == warps), "{rows} rows");
         }
         let mapping = own.kernel.mapping();

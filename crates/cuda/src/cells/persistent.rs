@@ -112,6 +112,8 @@ fn load(
     Ok(are_resident.then_some(on_gpus))
 }
 
+/// The cost model of section 7.1, with the paper's constants but for the multiprocessors: which lanes a cell has without a profile follows from it on each
+/// machine alike.
 pub(super) fn model(limits: Limits) -> CostModel {
     CostModel { multiprocessors: limits.multiprocessors as f64, ..CostModel::TITAN_V }
 }

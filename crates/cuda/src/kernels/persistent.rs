@@ -12,6 +12,9 @@ use crate::mapping::{CostModel, Limits, Mapping, Problem};
 /// The value of [`PersistentArguments::failed`] once a block has waited in vain for others at a barrier.
 pub const STUCK: u32 = 2;
 
+/// Elements whose weights are on their way from shared memory at a time.
+const UNDER_WAY: usize = 2;
+
 /// The argument of the kernels.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -230,8 +233,9 @@ impl PersistentKernel {
                 (2 * of_registers, problems().map(|of| mapping.fragment_sums(of)).max())
             }
         };
-        // Those of an element on their way from shared memory.
-        let weights = weights + if in_shared > 0 { words } else { 0 };
+        // Those of some elements are on their way from shared memory.
+        let under_way = if in_shared > 0 { UNDER_WAY * words } else { 0 };
+        let weights = weights + under_way;
         let more = match self.cell {
             // The state's weights, and those of r for some units.
             PersistentCell::GruResetBeforeOnce => {

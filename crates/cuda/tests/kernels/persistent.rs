@@ -390,6 +390,10 @@ bugs! {
     own_units_read_too_early: "      if (step + 1 == of.steps) continue;\n      __syncthreads();" => "      if (step + 1 == of.steps) continue;", Found::By(Fault::DataRace);
     sinks_of_padding: "  if (!is_running(batch, row)) return;\n  for (uint32_t at = 0; at < own->sinks" => "  for (uint32_t at = 0; at < own->sinks", Found::ByAnything;
     last_row_of_every_node: "    if (is_of_last(sink) && node + 1 != own->length) continue;\n    ((float*)" => "    ((float*)", Found::ByValues;
+    shared_weights_of_the_first_thread: "words + own_before * THREADS_OF_BLOCK + threadIdx.x;" => "words + own_before * THREADS_OF_BLOCK;", Found::ByAnything;
+    shared_weights_of_two_products_in_one_place: "state.load(of.r_of_state, first_unit, OfGates::OWN_WORDS);" => "state.load(of.r_of_state, first_unit, 0);", Found::ByValues;
+    shared_weights_of_other_elements: "= weight(IN_REGISTERS + at);" => "= weight(at);", Found::ByValues;
+    shared_weights_of_one_gate_row: "return own[(part * IN_SHARED + at) * THREADS_OF_BLOCK];" => "return own[at * THREADS_OF_BLOCK];", Found::ByValues;
     rows_of_the_first_tile: "first += gridDim.y * HEIGHT) {\n      fill_tile<Weights>(tile, of_rows, batch, of.h, first);\n      weights" => "first += batch.count) {\n      fill_tile<Weights>(tile, of_rows, batch, of.h, first);\n      weights", Found::ByAnything;
 }
 
@@ -413,7 +417,9 @@ mod fragments {
         weights_beyond_the_cell: "k + more < HIDDEN && gate_row" => "gate_row", Found::ByAnything;
         units_beyond_the_cell: "gate_row < GATE_ROWS && unit < HIDDEN)" => "gate_row < GATE_ROWS)", Found::ByAnything;
         elements_of_the_first_warp: "16 * (elements * WARPS + warp)" => "16 * elements", Found::ByValues;
-        fragments_beyond_the_cell: "      if (fragment >= ALL_OF_ELEMENTS) continue;\n" => "", Found::ByAnything;
+        fragments_beyond_the_cell: "      if (fragment >= ALL_OF_ELEMENTS) return;\n" => "", Found::ByAnything;
+        shared_fragments_of_the_first_thread: "fragments + own_before / 4 * THREADS_OF_BLOCK + threadIdx.x;" => "fragments + own_before / 4 * THREADS_OF_BLOCK;", Found::ByAnything;
+        shared_fragments_of_other_elements: "fragment(rows, IN_REGISTERS + elements)" => "fragment(rows, elements)", Found::ByValues;
         sums_of_the_first_warp: "for (int of = 1; of < WARPS; of++) total" => "for (int of = 1; of < 1; of++) total", Found::ByValues;
         sums_read_too_early: "sums[gate_rows][rows][at];\n    __syncthreads();" => "sums[gate_rows][rows][at];", Found::By(Fault::DataRace);
         h_of_a_rounded_tile: "if constexpr (Weights::HAS_EXACT_TILE) return tile[in_tile][unit];" => "if constexpr (true) return tile[in_tile][unit / 2];", Found::ByAnything;
