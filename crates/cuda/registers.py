@@ -32,7 +32,8 @@ SOURCES = "sources.txt"
 
 HEADING = """# Registers of the kernels
 
-What NVRTC {version} gives each kernel on each architecture: registers of a thread; bytes of shared memory of a block. No kernel spills.
+What NVRTC {version} gives each kernel on each architecture: registers of a thread; bytes of shared memory of a block, without
+that of weights which do not fit the registers. No kernel spills.
 `registers.py` writes this table, and `cargo xtask emulate` compares it.
 """
 

@@ -24,7 +24,7 @@ pub enum GpuKernels {
     /// Those that all cells share.
     #[default]
     Shared,
-    /// Kernels that are made for a cell, whose weights stay in registers for all steps of a task, where they fit (GRNN).
+    /// Kernels that are made for a cell, whose weights stay on the chip for all steps of a task, where they fit (GRNN).
     Persistent,
     /// The same, in launches that run task after task.
     Quanta,

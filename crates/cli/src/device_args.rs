@@ -10,7 +10,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "DEVICE", default_value_t = Processors::Cpu)]
     pub(crate) device: Processors,
 
-    /// The kernels of recurrent cells on GPUs: shared, by all cells; persistent, made for each cell, whose weights stay in registers for all steps
+    /// The kernels of recurrent cells on GPUs: shared, by all cells; persistent, made for each cell, whose weights stay on the chip for all steps
     /// of a task; or quanta, the same for many tasks. The last two take NVIDIA's compiler library NVRTC, and no GPU has run them yet
     #[arg(long, value_name = "KERNELS", default_value_t = GpuKernels::Shared)]
     pub(crate) gpu_kernels: GpuKernels,

@@ -1,4 +1,4 @@
-// Recurrent cells whose weights of h stay in registers while the batch changes: one launch runs task after task of a roster, as the
+// Recurrent cells whose weights of h stay on the chip while the batch changes: one launch runs task after task of a roster, as the
 // host brings them.
 //
 // The host writes tasks to a ring in its memory. The last block of the grid is a courier: while the others run steps, it brings the next task to the GPU's
@@ -26,7 +26,7 @@ struct Task {
   uint64_t number;  // its own, once the rest is there
 };
 
-// Counts and a flag of a launch, which are zeros when it begins: the launch before has cleared them.
+// Counts and a flag of a launch, which are zeros when it begins, unless the launch before is stuck: that one has cleared them.
 struct QuantumWords {
   uint32_t arrived;  // how often a block has come to a barrier
   uint32_t is_over;  // not 0 once the courier is to leave
@@ -78,8 +78,9 @@ struct QuantumArguments {
 // What `next` becomes if blocks wait for one another in vain.
 constexpr uint64_t IS_STUCK = ~0ull;
 
-// Ends the launch: the host learns which task is left. One thread calls it.
+// Ends the launch: the host learns which task is left. Behind a launch that is stuck, no other one runs a task. One thread calls it.
 DEVICE void end_launch(const QuantumArguments& of, uint64_t next) {
+  if (next == IS_STUCK) red_release_gpu_add(&of.next_words->is_over, 1u);
   red_release_gpu_add(&of.words->is_over, 1u);
   st_release_sys(of.next, next);
 }
@@ -168,7 +169,8 @@ DEVICE bool announce(const QuantumArguments& of, uint64_t number, uint32_t at, b
 DEVICE void wait_for_task(const QuantumArguments& of, uint64_t number, uint32_t at, int steps) {
   const uint32_t looks_max = at == 0 ? of.of.tries_max : of.looks_max;
   uint32_t looks = 0;
-  for (uint32_t tries = 0; looks < looks_max && tries < of.of.tries_max; tries++) {
+  const bool is_over = at == 0 && ld_acquire_gpu(&of.words->is_over);
+  for (uint32_t tries = 0; !is_over && looks < looks_max && tries < of.of.tries_max; tries++) {
     if (announce(of, number, at, true, steps)) return;
     // A task that is on its way is waited for.
     looks += ld_acquire_gpu(&of.words->begun) <= at;
@@ -313,7 +315,8 @@ template <class Steps> DEVICE void run_tasks(const QuantumArguments& of) {
   constexpr int COLUMNS = (Mapping::HIDDEN + Mapping::WIDTH - 1) / Mapping::WIDTH;
   const Share share = {(int)(blockIdx.x % COLUMNS) * Mapping::WIDTH, (int)(blockIdx.x / COLUMNS), (int)(gridDim.x - 1) / COLUMNS};
   const bool is_first = blockIdx.x == 0 && threadIdx.x == 0;
-  if (is_first) *of.next_words = QuantumWords{};
+  // A launch behind one that is stuck is over before it begins.
+  if (is_first) *of.next_words = {0, ld_acquire_gpu(&of.words->is_over)};
   const uint64_t first_number = first_task(of);
   // The launch before has left nothing.
   if (of.until != 0 && first_number >= of.until) return;

@@ -23,7 +23,7 @@ pub struct CudaConfig {
     /// The most bytes of a GPU that products of inputs take which are made ahead of the steps of a task; 0: each step makes its own. A step of 512 rows of
     /// an LSTM of 1,024 units takes 8 MiB.
     pub projected_bytes: usize,
-    /// What compiles kernels that are made for one recurrent cell, whose weights stay in registers for all steps of a task, such as
+    /// What compiles kernels that are made for one recurrent cell, whose weights stay on the chip for all steps of a task, such as
     /// [`nvrtc`](crate::nvrtc). None: recurrent cells have the kernels that all share.
     pub persistent: Option<Compile>,
     /// The most graphs of a worker: the launches of a roster's task, of a cell without a kernel of its own, that are submitted together. Tasks have the same

@@ -14,7 +14,7 @@ use batchmaker_graph::{
     Tensor, WorkerId,
 };
 
-use crate::cells::{CellError, Compiler, CudaCell, CudaCellBody};
+use crate::cells::{CellError, Compiler, CudaCell, CudaCellBody, model_of};
 use crate::config::CudaConfig;
 use crate::gpu::{self, GpuError};
 use crate::lock::lock;
@@ -127,14 +127,12 @@ impl CudaDevice {
             return Ok(None);
         };
         let timer = KernelTimer::of_worker(self.state.workers[0].clone(), compile);
-        let model = match fitted.get() {
-            Some(model) => model,
-            None => {
-                let model = timer.fit()?;
-                fitted.get_or_init(|| model)
-            }
-        };
-        let ranked = own.ranked(recurrent, rows, (self.limits, model), MAPPINGS_MAX);
+        // Where they cannot be measured, the paper's constants rank as well as any.
+        let model = fitted.get_or_init(|| timer.fit().unwrap_or_else(|_| model_of(self.limits)));
+        let mut ranked = own.ranked(recurrent, rows, (self.limits, model), MAPPINGS_MAX);
+        if !ranked.contains(&own) {
+            ranked.push(own);
+        }
         let kernels = ranked.iter().map(|of| of.kernel);
         let fastest = tuning::fastest(&timer, kernels, rows, self.config.projected_bytes)?;
         let mapping = fastest.unwrap_or(own.kernel).mapping();
@@ -160,11 +158,11 @@ const RETIRED_MAX: usize = 1024;
 /// the time of a step.
 const MEASURED_STEPS: u32 = 5;
 
-/// Mappings of a cell's kernels that run when it is measured: those that the cost model ranks first (GRNN, section 7.2), with constants of micro-benchmarks on
-/// the first GPU (section 7.1.3).
+/// Mappings of a cell's kernels that run when it is measured, beside the one that it has: those that the cost model ranks first (GRNN, section 7.2), with
+/// constants of micro-benchmarks on the first GPU (section 7.1.3).
 const MAPPINGS_MAX: usize = 5;
 
-/// Rounds of a cell before another one has its turn, where a launch takes task after task: a turn ends the launch, and another one loads its weights. With
+/// Rounds of a chain's cell before another one has its turn, where a launch takes task after task: a turn ends the launch, and another one loads its weights. With
 /// two, two layers of 1,024 units keep an H200 at 80 % of its ideal, with one at 76 % (`cargo xtask quanta`).
 const ROUNDS_OF_A_TURN: u32 = 2;
 

@@ -65,7 +65,7 @@ pub struct Capabilities {
     /// A worker is given its next round while at most this many of its tasks are unfinished. 0 for
     /// a device that computes within [`TaskQueue::poll`]; 1 or more keeps an asynchronous one busy.
     pub lookahead: u32,
-    /// The rounds of a cell type that a worker has before another one has its turn. 1, or more for a device that loses time when it changes from one
+    /// The rounds of a cell type of chains that a worker has before another one has its turn. 1, or more for a device that loses time when it changes from one
     /// cell type to another.
     pub rounds_of_a_turn: u32,
     /// The time that a worker polls for a completion before it blocks.

@@ -250,8 +250,9 @@ pub struct Config {
     pub policy: Policy,
     /// `MaxTasksToSubmit` of Algorithm 1: the most batches of one round.
     pub max_tasks_to_submit: u32,
-    /// The rounds of a cell type that a worker has before another one has its turn, as long as it has ready nodes, unless the other has waited for
-    /// [`Fairness::patience_ns`]. 1: those of Algorithm 1. More pay where a worker loses time when it changes from one cell type to another.
+    /// The rounds of a cell type of chains that a worker has before another one has its turn, as long as it has ready nodes, unless another model's turn comes
+    /// by its share or another cell type has waited for [`Fairness::patience_ns`]. 1: those of Algorithm 1. More pay where a worker loses time when it changes
+    /// from one cell type to another.
     pub rounds_of_a_turn: u32,
     /// The most work that a round submits of the chains of a cell type, in nanoseconds by the
     /// recent time of a step; none: as many steps as `max_tasks_to_submit` allows.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{CellGraph, CellTypeId, ModelId, ModelPriority, TaskId, WorkerId};
-use batchmaker_manager::{Event, Fairness, Manager, TaskForm};
+use batchmaker_manager::{Config, Event, Fairness, Manager, TaskForm};
 use proptest::prelude::*;
 
 use common::reference::Reference;
@@ -155,11 +155,11 @@ impl Pair {
     }
 }
 
-/// The parameters of a play: workers, batch limit, `MaxTasksToSubmit`, lookahead, rules of fairness.
-type Drawn = (u32, u32, u32, u32, Option<Fairness>);
+/// The parameters of a play: workers, batch limit, `MaxTasksToSubmit`, lookahead, rounds of a turn, rules of fairness.
+type Drawn = (u32, u32, u32, u32, u32, Option<Fairness>);
 
 fn drawn() -> impl Strategy<Value = Drawn> {
-    (1..=3u32, 1..=6u32, 1..=6u32, 0..=3u32, Just(None))
+    (1..=3u32, 1..=6u32, 1..=6u32, 0..=3u32, rounds_of_a_turn(), Just(None))
 }
 
 fn drawn_with_fairness() -> impl Strategy<Value = Drawn> {
@@ -173,7 +173,11 @@ fn drawn_with_fairness() -> impl Strategy<Value = Drawn> {
         let rest = Fairness { aging_ns, patience_ns, large_patience_ns, ..Fairness::default() };
         Some(Fairness { shares, credit_ns, large_rows, ..rest })
     });
-    (1..=3u32, 1..=6u32, 1..=6u32, 0..=3u32, fairness)
+    (1..=3u32, 1..=6u32, 1..=6u32, 0..=3u32, rounds_of_a_turn(), fairness)
+}
+
+fn rounds_of_a_turn() -> impl Strategy<Value = u32> {
+    prop_oneof![2 => Just(1u32), 1 => 2..=3u32]
 }
 
 /// The completion that a move stands for.
@@ -189,13 +193,13 @@ enum Completing {
 fn play(
     form: TaskForm,
     completing: Completing,
-    (workers, limit, max_tasks, lookahead, fairness): Drawn,
+    (workers, limit, max_tasks, lookahead, rounds_of_a_turn, fairness): Drawn,
     moves: &[Move],
 ) -> Vec<(WorkerId, CellTypeId, Vec<Node>)> {
     // Three layers and a head; leaves and inner nodes. The last three's limits count rows.
     let limits = [limit, limit, limit + 1, limit, limit + 2, limit];
     let mut config = config(&limits, workers as u16, max_tasks);
-    (config.task_form, config.lookahead, config.fairness) = (form, lookahead, fairness);
+    config = Config { task_form: form, lookahead, rounds_of_a_turn, fairness, ..config };
     for (cell, ct) in config.cell_types.iter_mut().zip(0..) {
         // The second model prefers earlier cells, and alone has trees.
         let second = ModelPriority { model: ModelId(1), priority: 5 - ct };
@@ -267,9 +271,10 @@ proptest! {
 
     /// A roster whose steps are reported one by one is the same as explicit rows, across workers too.
     #[test]
-    fn steps_reported_one_by_one((workers, limit, max_tasks, _, _) in drawn(), moves in moves()) {
+    fn steps_reported_one_by_one(drawn in drawn(), moves in moves()) {
+        let (workers, limit, max_tasks, _, rounds_of_a_turn, _) = drawn;
         let [rosters, rows] = [TaskForm::Roster, TaskForm::Rows].map(|form| {
-            let drawn = (workers, limit, max_tasks, 0, None);
+            let drawn = (workers, limit, max_tasks, 0, rounds_of_a_turn, None);
             play(form, Completing::ByBatch, drawn, &moves)
         });
         prop_assert_eq!(rosters, rows);
@@ -294,9 +299,9 @@ proptest! {
             large_rows: Some(1_000),
             ..Fairness::default()
         };
-        let (workers, limit, max_tasks, lookahead, paper) = drawn;
+        let (workers, limit, max_tasks, lookahead, rounds_of_a_turn, paper) = drawn;
         let [with_rules, of_paper] = [Some(rules), paper].map(|fairness| {
-            let drawn = (workers, limit, max_tasks, lookahead, fairness);
+            let drawn = (workers, limit, max_tasks, lookahead, rounds_of_a_turn, fairness);
             play(TaskForm::Roster, Completing::AsAsked, drawn, &moves)
         });
         prop_assert_eq!(with_rules, of_paper);

@@ -217,7 +217,7 @@ impl Stepwise {
     }
 }
 
-/// Makes kernels for a recurrent cell, in the mapping of its plan if it has one. They are none where its weights fit the registers of no GPU.
+/// Makes kernels for a recurrent cell, in the mapping of its plan if it has one. They are none where its weights fit no GPU's registers and shared memory.
 fn persistent(
     (cell, storage): (&RecurrentCell, Storage),
     workers: &[Arc<Worker>],

@@ -18,7 +18,7 @@ pub(crate) struct MappedKernels {
 }
 
 impl MappedKernels {
-    /// The kernels of a cell that no plan is known of; none if its weights fit the registers of no GPU.
+    /// The kernels of a cell that no plan is known of; none if its weights fit no GPU's registers and shared memory.
     pub(crate) fn of(
         cell: (&RecurrentCell, Storage),
         limits: Limits,
@@ -26,8 +26,8 @@ impl MappedKernels {
     ) -> Option<Self> {
         // Weights are faster in registers than in shared memory.
         let mut all_limits = [limits.in_registers(), limits].into_iter();
-        let quantum = all_limits.clone().find_map(|limits| choose_quantum(cell, limits));
-        let quantum = quantum.filter(|_| with_quanta);
+        let choose_quantum = || all_limits.clone().find_map(|limits| choose_quantum(cell, limits));
+        let quantum = with_quanta.then(choose_quantum).flatten();
         let kernel = match quantum {
             Some(of) => of.persistent().within(limits, 0),
             None => all_limits.find_map(|limits| choose(cell, limits))?,
@@ -86,7 +86,7 @@ impl MappedKernels {
 mod tests {
     use batchmaker_graph::RecurrentKind;
 
-    use super::super::persistent::model;
+    use super::super::persistent::model_of;
     use super::*;
 
     fn lstm(hidden_size: usize) -> RecurrentCell {
@@ -109,7 +109,7 @@ mod tests {
             let own = MappedKernels::of((&cell, Storage::F32), limits, with_quanta).unwrap();
             assert_eq!(own.quantum.is_some(), with_quanta);
             for rows in [1, 3, 20, 512] {
-                let ranked = own.ranked(&cell, rows, (limits, &model(limits)), 5);
+                let ranked = own.ranked(&cell, rows, (limits, &model_of(limits)), 5);
                 assert!((1..=5).contains(&ranked.len()), "{hidden} units, {rows} rows");
                 for of in &ranked {
                     let mapping = of.kernel.mapping();
@@ -119,7 +119,7 @@ mod tests {
                 }
             }
             assert_eq!(
-                own.ranked(&cell, 4096, (limits, &model(limits)), 5)[0],
+                own.ranked(&cell, 4096, (limits, &model_of(limits)), 5)[0],
                 own,
                 "the one for the most rows"
             );
@@ -159,7 +159,7 @@ mod tests {
         let own = MappedKernels::of((&cell, Storage::Bf16), limits, true).unwrap();
         let warps = own.kernel.mapping().groups;
         for rows in [1, 20, 512] {
-            let ranked = own.ranked(&cell, rows, (limits, &model(limits)), 5);
+            let ranked = own.ranked(&cell, rows, (limits, &model_of(limits)), 5);
             assert!(ranked.iter().all(|of| of.kernel.mapping().groups == warps), "{rows} rows");
         }
         let mapping = own.kernel.mapping();

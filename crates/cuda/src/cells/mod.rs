@@ -19,4 +19,4 @@ mod persistent;
 pub(crate) use cuda_cell::{CudaCell, CudaCellBody, Stepwise};
 pub(crate) use error::CellError;
 pub(crate) use operation::{Operation, OperationBody, Program, Step, Table};
-pub(crate) use persistent::{Compiler, OfQuantum, Persistent, load_persistent};
+pub(crate) use persistent::{Compiler, OfQuantum, Persistent, load_persistent, model_of};

@@ -1,4 +1,4 @@
-//! Kernels that are made for one recurrent cell: the weights of h stay in registers for all steps of a task, or of many tasks (GRNN).
+//! Kernels that are made for one recurrent cell: the weights of h stay on the chip for all steps of a task, or of many tasks (GRNN).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -112,9 +112,9 @@ fn load(
     Ok(are_resident.then_some(on_gpus))
 }
 
-/// The cost model of section 7.1, with the paper's constants but for the multiprocessors: which lanes a cell has without a profile follows from it on each
-/// machine alike.
-pub(super) fn model(limits: Limits) -> CostModel {
+/// The cost model of section 7.1 with the paper's constants, but for the multiprocessors. Which lanes a cell has without a profile follows from it and from the
+/// limits: they are the same wherever the GPUs are.
+pub(crate) fn model_of(limits: Limits) -> CostModel {
     CostModel { multiprocessors: limits.multiprocessors as f64, ..CostModel::TITAN_V }
 }
 
@@ -125,7 +125,8 @@ pub(super) fn choose(
 ) -> Option<PersistentKernel> {
     ROWS.into_iter().find_map(|rows| {
         let size = (cell.hidden_size, rows);
-        let ranked = PersistentKernel::ranked_as(&cell.kind, storage, size, limits, &model(limits));
+        let ranked =
+            PersistentKernel::ranked_as(&cell.kind, storage, size, limits, &model_of(limits));
         ranked.first().copied()
     })
 }
@@ -137,6 +138,6 @@ pub(super) fn choose_quantum(
 ) -> Option<QuantumKernel> {
     ROWS.into_iter().find_map(|rows| {
         let size = (cell.hidden_size, rows);
-        QuantumKernel::cheapest(&cell.kind, storage, size, limits, &model(limits))
+        QuantumKernel::cheapest(&cell.kind, storage, size, limits, &model_of(limits))
     })
 }

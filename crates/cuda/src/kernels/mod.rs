@@ -9,7 +9,7 @@
 //! | `weights.rs` | how weights are stored: `weights.cuh` |
 //! | `tiles.rs` | how products are divided: `products.cuh` |
 //! | `step.rs` | what all steps of recurrent cells share: `recurrent.cuh` |
-//! | `persistent.rs` | recurrent cells whose weights stay in registers: `persistent.cuh` |
+//! | `persistent.rs` | recurrent cells whose weights stay on the chip: `persistent.cuh` |
 //! | `quantum.rs` | the same while the batch changes: `quantum.cuh` |
 //! | `projection.rs` | products of x for several steps at once: `project_inputs.cu` |
 //! | `recurrent.rs` | steps of recurrent cells: `recurrent_step.cu` |

@@ -541,6 +541,7 @@ mod tests {
                 let [registers, shared] =
                     [registers, shared].map(|of| of.parse::<usize>().unwrap());
                 let threads = kernel.block()[0] as usize;
+                let shared = shared + kernel.shared_bytes_of_weights();
                 // A warp takes registers by 256, a block 1 KiB of shared memory beside its own.
                 let of_warp = (registers * 32).next_multiple_of(256);
                 let blocks = (65_536 / of_warp / threads.div_ceil(32))

@@ -1,4 +1,4 @@
-//! Recurrent cells whose weights stay in registers while the batch changes: `kernels/quantum.cuh`. A launch runs task after task of a roster.
+//! Recurrent cells whose weights stay on the chip while the batch changes: `kernels/quantum.cuh`. A launch runs task after task of a roster.
 
 use std::fmt::Write as _;
 
@@ -66,7 +66,7 @@ pub struct QuantumArguments {
     pub ring: u64,
     /// The address of [`WORDS`] words, zeros when the launch begins. [`PersistentArguments::arrived`] is the address of the first.
     pub words: u64,
-    /// The address of those of the launch after this one, which clears them.
+    /// The address of those of the launch after this one. This one clears them; if it is stuck, it sets the second, so that the other runs no task.
     pub next_words: u64,
     /// The address of two [`Task`]s in memory of the GPU.
     pub brought: u64,

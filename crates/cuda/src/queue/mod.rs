@@ -274,6 +274,10 @@ impl CudaQueue {
     /// Takes what is done from the list of work in flight.
     fn collect(&mut self) {
         let done = self.submitter.completions.done();
+        // What followed a launch that is stuck may be done, tasks of the launch are not.
+        if self.submitter.is_stuck() {
+            return self.submitter.worker.lose(BLOCKS_WAIT);
+        }
         while self.pending.front().is_some_and(|front| front.number <= done) {
             let Some(Pending { number, kind }) = self.pending.pop_front() else { return };
             self.submitter.collected = number;
@@ -357,9 +361,7 @@ impl TaskQueue for CudaQueue {
         }
         self.flush_reads();
         self.collect();
-        if self.submitter.is_stuck() {
-            self.submitter.worker.lose(BLOCKS_WAIT);
-        } else if !self.pending.is_empty() {
+        if !self.pending.is_empty() {
             self.unless_lost(Self::resume);
         }
         if !self.reported.is_empty() {

@@ -117,7 +117,7 @@ impl Submitter {
         Ok(())
     }
 
-    /// The argument of launches for a roster, without the number of their first task.
+    /// The argument of launches for a roster, without what differs from launch to launch ([`Launch::arguments`]).
     fn arguments(
         &self,
         typed: TypedCell<'_>,

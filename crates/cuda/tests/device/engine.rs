@@ -250,7 +250,7 @@ fn one_gpu() {
     in_process("engine::one_gpu", 2, |emulated| play(emulated, 1, false));
 }
 
-/// The same with recurrent cells whose weights stay in registers for all steps of a task.
+/// The same with recurrent cells whose weights stay on the chip for all steps of a task.
 #[test]
 fn persistent_kernels() {
     in_process("engine::persistent_kernels", 2, |emulated| {

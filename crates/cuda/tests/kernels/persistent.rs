@@ -1,4 +1,4 @@
-//! Recurrent cells whose weights stay in registers, for some steps.
+//! Recurrent cells whose weights stay on the chip, for some steps.
 
 use batchmaker_cuda::kernels::batch::{Port, Row};
 use batchmaker_cuda::kernels::persistent::{PersistentArguments, PersistentKernel, STUCK};

@@ -1,4 +1,4 @@
-//! Recurrent cells whose weights stay in registers while the batch changes: a host brings tasks while the kernel runs.
+//! Recurrent cells whose weights stay on the chip while the batch changes: a host brings tasks while the kernel runs.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use batchmaker_cuda::kernels::batch::{Batch as RosterBatch, Port, Row};
 use batchmaker_cuda::kernels::persistent::PersistentArguments;
 use batchmaker_cuda::kernels::quantum::{
-    BROUGHT_BYTES, QuantumArguments, QuantumKernel, Task, WORDS,
+    BROUGHT_BYTES, IS_STUCK, QuantumArguments, QuantumKernel, Task, WORDS,
 };
 use batchmaker_cuda::kernels::rows::{Copy, Status};
 use batchmaker_cuda_emulator::{KernelLibrary, Report};
@@ -264,22 +264,19 @@ impl<'a> Tasks<'a> {
         number_at(place + 8 * others.len() as u64).store(*number, Ordering::Release);
     }
 
-    /// Launches the kernel until it has run all tasks. Returns reports, and whether something is wrong.
-    fn run(
+    /// The argument of a launch that has the first of these places for its counts, from a known first task on, or from the one on that the launch before has
+    /// left.
+    fn argument(
         &self,
-        library: &KernelLibrary,
-        case: &Case,
         plan: &Plan,
-        seed: u64,
-    ) -> (Vec<Report>, bool) {
+        [words, next_words]: [u64; 2],
+        first: Option<&Task>,
+    ) -> QuantumArguments {
         let Batch { chains, failed, between, .. } = &self.batch;
         let [w_of_state, r_of_state, b_of_state] = chains.weights.get(1).copied().unwrap_or([0; 3]);
-        let (gpu, of) = (&chains.gpu, &chains.arguments);
-        let kernel = QuantumKernel::new(case.kernel()).unwrap();
-        // Launches take turns with two places of counts. Every second one runs what the launch before has left, as that has told.
-        let words = [(); 2].map(|()| gpu.upload(&[0u32; WORDS], "words"));
+        let of = &chains.arguments;
         let last = plan.tasks.len() as u64;
-        let arguments = |first: u64, launch: usize, is_known: bool| QuantumArguments {
+        QuantumArguments {
             of: PersistentArguments {
                 batch: RosterBatch {
                     rows: self.rows_at,
@@ -298,7 +295,7 @@ impl<'a> Tasks<'a> {
                 b: chains.weights[0][2],
                 peepholes: of.peepholes,
                 between: *between,
-                arrived: words[launch % 2],
+                arrived: words,
                 failed: *failed,
                 tries_max: 1 << 20,
                 inputs: 1,
@@ -310,8 +307,8 @@ impl<'a> Tasks<'a> {
             w_of_state,
             b_of_state,
             ring: self.ring,
-            words: words[launch % 2],
-            next_words: words[(launch + 1) % 2],
+            words,
+            next_words,
             brought: self.brought[0],
             brought_copies: self.brought[1],
             brought_bytes: self.brought[2],
@@ -321,34 +318,63 @@ impl<'a> Tasks<'a> {
             failed: self.failed,
             end_count: self.end_count,
             next: self.next,
-            until: if is_known { 0 } else { last + 1 },
-            first: match is_known {
-                true => self.tasks[first as usize - 1],
-                false => Task { number: 1, ..Task::zeroed() },
-            },
+            until: if first.is_some() { 0 } else { last + 1 },
+            first: first.copied().unwrap_or(Task { number: 1, ..Task::zeroed() }),
             ring_tasks: RING as u32,
             looks_max: plan.looks_max,
             steps_max: plan.steps_max as i32,
             brought_max: plan.brought_max as u32,
             input: of.input,
             padding: 0,
-        };
+        }
+    }
+
+    /// Places of counts, with which launches take turns.
+    fn words(&self) -> [u64; 2] {
+        [(); 2].map(|()| self.batch.chains.gpu.upload(&[0u32; WORDS], "words"))
+    }
+
+    /// Launches the kernel. Returns reports.
+    fn launch(
+        &self,
+        library: &KernelLibrary,
+        case: &Case,
+        argument: &QuantumArguments,
+        seed: u64,
+    ) -> Vec<Report> {
+        let kernel = QuantumKernel::new(case.kernel()).unwrap();
         let resident = case.blocks + 1;
         let shape = [kernel.grid(case.rows, resident), kernel.persistent().block()];
-        let name = kernel.name();
+        let of_gpu = (resident, kernel.persistent().shared_bytes_of_weights());
+        let gpu = &self.batch.chains.gpu;
+        gpu.launch_some((library, &kernel.name()), shape, of_gpu, argument, seed)
+    }
+
+    /// Launches the kernel until it has run all tasks. Returns reports, and whether something is wrong.
+    fn run(
+        &self,
+        library: &KernelLibrary,
+        case: &Case,
+        plan: &Plan,
+        seed: u64,
+    ) -> (Vec<Report>, bool) {
+        let (gpu, failed) = (&self.batch.chains.gpu, self.batch.failed);
+        let [even, odd] = self.words();
+        let last = plan.tasks.len() as u64;
         let stops = AtomicBool::new(false);
+        // Every second one runs what the launch before has left, as that has told.
         let launch_some = |launch: u64, first: u64, is_known: bool| {
             self.launches.fetch_add(1, Ordering::Relaxed);
-            let argument = arguments(first, launch as usize, is_known);
-            let of_gpu = (resident, kernel.persistent().shared_bytes_of_weights());
-            gpu.launch_some((library, &name), shape, of_gpu, &argument, seed ^ launch)
+            let words = if launch.is_multiple_of(2) { [even, odd] } else { [odd, even] };
+            let first = is_known.then(|| &self.tasks[first as usize - 1]);
+            self.launch(library, case, &self.argument(plan, words, first), seed ^ launch)
         };
         let launch_all = || {
             let mut first = 1;
             for launch in 0..LAUNCHES_MAX as u64 {
                 let reports = launch_some(launch, first, first.is_multiple_of(2));
                 let next = number_at(self.next).load(Ordering::Acquire);
-                let is_stuck = gpu.read::<u32>(*failed, 1) != [0];
+                let is_stuck = gpu.read::<u32>(failed, 1) != [0];
                 if !reports.is_empty() || is_stuck || next < first || next > last + 1 {
                     return (reports, true);
                 }
@@ -548,6 +574,38 @@ fn is_found(name: &str, replaced: [&str; 2], found: Found) {
     assert!(is_found, "{name} is not found");
 }
 
+/// Whether no launch behind one that is stuck runs a task, whatever tasks there are.
+fn stays_stuck(library: &KernelLibrary, case: &Case, plan: &Plan) -> bool {
+    let tasks = Tasks::new(case, plan);
+    let [even, odd] = tasks.words();
+    let launch = |argument: &QuantumArguments| {
+        assert!(tasks.launch(library, case, argument, 1).is_empty());
+        number_at(tasks.next).load(Ordering::Acquire)
+    };
+    // The task that is to come first does not come.
+    let mut left = tasks.argument(plan, [even, odd], None);
+    left.of.tries_max = 9;
+    assert_eq!(launch(&left), IS_STUCK);
+    tasks.push(&tasks.tasks[0]);
+    let known = tasks.argument(plan, [odd, even], Some(&tasks.tasks[0]));
+    let known = QuantumArguments { looks_max: 1, ..known };
+    let behind = [known, tasks.argument(plan, [even, odd], None), known];
+    behind.iter().all(|argument| launch(argument) == IS_STUCK)
+        && number_at(tasks.done).load(Ordering::Acquire) == 0
+}
+
+#[test]
+fn launches_behind_one_that_is_stuck_run_nothing() {
+    let cases = [draw(0)];
+    let [(case, plan)] = &cases;
+    let check = |name, replaced| stays_stuck(&quantum_library(name, &cases, replaced), case, plan);
+    assert!(check("stuck", None));
+    let next = "  if (next == IS_STUCK) red_release_gpu_add(&of.next_words->is_over, 1u);\n";
+    assert!(!check("stuck-next", Some([next, ""])), "a flag that is not passed on is not found");
+    let first = ["!is_over && looks < looks_max", "looks < looks_max"];
+    assert!(!check("stuck-first", Some(first)), "a flag that is not read is not found");
+}
+
 bugs! {
     super::is_found;
     a_task_before_its_number: "if (has_place && ld_acquire_sys(there) == number) return true;" => "if (has_place) return true;", Found::ByAnything;
@@ -577,7 +635,7 @@ bugs! {
     a_failure_of_the_task_before: "lookup.failed = of.failed + (number & 1)" => "lookup.failed = of.failed", Found::ByAnything;
     failures_of_all_tasks: "  *failed = 0;\n" => "", Found::ByValues;
     tasks_that_were_run_before: "left[0] > of.first.number ? left[0] : of.first.number" => "of.first.number", Found::ByAnything;
-    counts_of_another_launch: "  if (is_first) *of.next_words = QuantumWords{};\n" => "", Found::ByAnything;
+    counts_of_another_launch: "  if (is_first) *of.next_words = {0, ld_acquire_gpu(&of.words->is_over)};\n" => "", Found::ByAnything;
     the_first_task_for_all: "at == 0 && of.until == 0" => "of.until == 0", Found::ByAnything;
     a_task_that_is_left_before_it_is_known: "  __syncthreads();\n  return left[0]" => "  return left[0]", Found::ByAnything;
     x_is_read_too_early: "    __syncthreads();\n    const int elements" => "    const int elements", Found::ByAnything;

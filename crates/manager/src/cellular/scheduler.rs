@@ -64,7 +64,10 @@ impl Scheduler {
     ) -> Option<CellTypeId> {
         let ready = |ct: CellTypeId| pool.readiness().ready_nodes(ct, worker);
         let in_turn = self.worker(worker).unfinished_turn(self.rounds_of_a_turn);
-        if let Some(in_turn) = in_turn.filter(|&ct| all().any(|of| of == ct) && ready(ct) > 0) {
+        let goes_on = |&ct: &CellTypeId| {
+            pool.queues[ct].is_chain == Some(true) && all().any(|of| of == ct) && ready(ct) > 0
+        };
+        if let Some(in_turn) = in_turn.filter(goes_on) {
             return Some(in_turn);
         }
         let full =

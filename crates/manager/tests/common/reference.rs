@@ -4,6 +4,8 @@
 //! The paper has no lookahead; here a worker may be given a round while tasks of it are
 //! unfinished. The counter pins as before; a round is formed as if these tasks were over.
 //!
+//! Nor has it turns of several rounds: a cell type of chains whose turn is not over comes before line 5.
+//!
 //! The rules of fairness, which the paper does not have either, are in `fair_reference`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,15 +51,18 @@ pub(crate) struct Reference {
     /// In the order of the queues once a round is formed.
     subgraphs: Vec<Subgraph>,
     in_flight: Vec<Vec<Task>>,
+    /// The cell types of the rounds of each worker.
+    rounds: Vec<Vec<CellTypeId>>,
     fair: Fair,
 }
 
 impl Reference {
     pub(crate) fn new(config: Config) -> Self {
         let in_flight = (0..config.workers).map(|_| Vec::new()).collect();
+        let rounds = vec![Vec::new(); config.workers.into()];
         let fair = Fair::new(&config);
         let (graphs, models, subgraphs) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        Self { config, graphs, models, subgraphs, in_flight, fair }
+        Self { config, graphs, models, subgraphs, in_flight, rounds, fair }
     }
 
     pub(crate) fn arrive(
@@ -223,6 +228,9 @@ impl Reference {
         if let Some(cell_type) = self.fair.most_overdue(&any) {
             return self.batch(cell_type, worker, model);
         }
+        if let Some(cell_type) = self.in_turn(worker).filter(|ct| any.contains(ct)) {
+            return self.batch(cell_type, worker, model);
+        }
         let mut s: Vec<_> = all.iter().copied().filter(|&ct| ready(ct) >= max(ct)).collect();
         if s.is_empty() {
             let resting = |&ct: &CellTypeId| self.running_tasks(ct, worker) == 0 && ready(ct) > 0;
@@ -235,6 +243,19 @@ impl Reference {
             Some(cell_type) => self.batch(cell_type, worker, model),
             None => Vec::new(),
         }
+    }
+
+    /// The cell type of the worker's last rounds, if these are fewer than those of a turn.
+    fn in_turn(&self, worker: WorkerId) -> Option<CellTypeId> {
+        let rounds = &self.rounds[worker.index()];
+        let last = *rounds.last()?;
+        let had = rounds.iter().rev().take_while(|&&of| of == last).count();
+        let kind = |sub: &Subgraph| self.graphs[&sub.request].runs()[sub.run.index()].kind;
+        let mut own = self.subgraphs.iter().filter(|sub| self.cell_type(sub) == last);
+        if !own.any(|sub| kind(sub) == RunKind::Chain) {
+            return None;
+        }
+        (had < self.config.rounds_of_a_turn as usize).then_some(last)
     }
 
     /// The model of the oldest ready node decides, unless it is given; then the priority within it.
@@ -264,6 +285,7 @@ impl Reference {
         worker: WorkerId,
         model: Option<ModelId>,
     ) -> Vec<(CellTypeId, Vec<Node>)> {
+        self.rounds[worker.index()].push(cell_type);
         let mut tasks = Vec::new();
         while (tasks.len() as u32) < self.config.max_tasks_to_submit {
             let nodes = self.form_batched_task(cell_type, worker, model);

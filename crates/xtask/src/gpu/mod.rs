@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
     /// A Python that has PyTorch, for the timings beside it
     #[arg(long, value_name = "PATH", default_value = "python3")]
     python: String,
-    /// Make a kernel for each recurrent cell, whose weights stay in registers for all steps of a task; takes NVIDIA's compiler library, libnvrtc.so
+    /// Make a kernel for each recurrent cell, whose weights stay on the chip for all steps of a task; takes NVIDIA's compiler library, libnvrtc.so
     #[arg(long)]
     persistent: bool,
     /// Have a launch of such a kernel run task after task, where the cell has one that can

@@ -1,4 +1,4 @@
-//! Times of jobs on this project's device, with kernels whose weights stay in registers.
+//! Times of jobs on this project's device, with kernels whose weights stay on the chip.
 
 use batchmaker_cuda::CudaConfig;
 
