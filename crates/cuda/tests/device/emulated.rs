@@ -145,8 +145,8 @@ pub(crate) fn compile_without_steps(source: &str, architecture: u32) -> Result<V
 const TAKE_TASKS: &str = "
 template <class Steps> DEVICE void take_tasks(const QuantumArguments& of) {
   if (blockIdx.x | threadIdx.x) return;
-  const uint64_t left = ld_acquire_sys(of.next);
-  for (uint64_t number = left > of.first ? left : of.first;; number++) {
+  const uint64_t first = of.first.number, left = of.until == 0 ? first : ld_acquire_sys(of.next);
+  for (uint64_t number = left > first ? left : first;; number++) {
     const Task* task = of.ring + number % of.ring_tasks;
     uint32_t looks = 0;
     while (looks < of.looks_max && ld_acquire_sys(&task->number) != number) looks++;
