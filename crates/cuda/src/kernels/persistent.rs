@@ -127,7 +127,7 @@ impl PersistentKernel {
         self.in_shared
     }
 
-    /// The same kernel, which has the same bits, with the weights of so many [elements](Self::in_shared) in shared memory.
+    /// The same kernel, with the same bits, where the weights of the last `in_shared` [elements](Self::in_shared) of a lane are in shared memory.
     ///
     /// # Panics
     /// If no element is left for the registers, or the kernel has [one barrier](Self::with_one_barrier): that one has all weights in registers.
@@ -137,7 +137,7 @@ impl PersistentKernel {
         Self { in_shared, ..self }
     }
 
-    /// The same kernel with as few weights in shared memory as the limits allow, where a thread has `others` registers for other things.
+    /// The same kernel with as few weights in shared memory as the limits allow, where a thread needs `others` registers for something else.
     pub fn within(self, limits: Limits, others: usize) -> Self {
         let room = limits.registers_of_thread(self.mapping.threads()).saturating_sub(others);
         let enough = |of: &Self| of.registers() <= room;

@@ -67,7 +67,7 @@ impl Limits {
     /// Bytes of shared memory of a block that are not for weights.
     pub const SHARED: usize = 48 << 10;
 
-    /// Those of NVIDIA's GPUs from Volta on with so many multiprocessors, where all weights are in registers.
+    /// Those of NVIDIA's GPUs from Volta on, with this number of `multiprocessors`, where all weights are in registers.
     pub fn of(multiprocessors: usize) -> Self {
         Self {
             multiprocessors,
@@ -84,12 +84,12 @@ impl Limits {
         Self { shared_for_weights: 0, ..self }
     }
 
-    /// Registers of each thread where a block has so many of them.
+    /// Registers of each thread of a block that has this number of `threads`.
     pub fn registers_of_thread(&self, threads: usize) -> usize {
         self.thread_registers.min(self.registers / threads.max(1))
     }
 
-    /// Words of shared memory for weights of each thread where a block has so many of them.
+    /// Words of shared memory for the weights of each thread of a block that has this number of `threads`.
     pub fn shared_of_thread(&self, threads: usize) -> usize {
         self.shared_for_weights / 4 / threads.max(1)
     }

@@ -179,7 +179,7 @@ impl Gpu {
         self.launch_some(kernel, shape, (3, 0), argument, seed)
     }
 
-    /// The same, so many blocks at a time, with so many bytes of dynamic shared memory.
+    /// The same with at most `resident_blocks_max` blocks at a time, and `dynamic_shared` bytes of dynamic shared memory.
     pub(crate) fn launch_some(
         &self,
         (library, kernel): (&KernelLibrary, &str),

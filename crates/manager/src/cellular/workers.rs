@@ -91,7 +91,7 @@ impl Worker {
         self.turn = Some((cell_type, before.saturating_add(1)));
     }
 
-    /// The cell type of the last round, if it has had fewer than so many one after the other.
+    /// The cell type of the last round, if fewer than `rounds` rounds of it have followed each other.
     pub(super) fn unfinished_turn(&self, rounds: u32) -> Option<CellTypeId> {
         self.turn.filter(|&(_, had)| had < rounds).map(|(cell_type, _)| cell_type)
     }
