@@ -246,7 +246,7 @@ impl PersistentKernel {
         weights + more + sums.unwrap_or(0) + Limits::OTHER_REGISTERS
     }
 
-    /// Bytes of shared memory of a block for weights: its launches have so many beside [`shared_bytes`](Self::shared_bytes).
+    /// Bytes of shared memory of a block for weights, which launches ask for: they are not among [`shared_bytes`](Self::shared_bytes).
     pub fn shared_bytes_of_weights(&self) -> usize {
         4 * self.words_of_element() * self.in_shared * self.mapping.threads()
     }
