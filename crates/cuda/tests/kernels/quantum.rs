@@ -528,14 +528,14 @@ fn rows_join_and_leave_while_a_kernel_runs() {
     }
 }
 
-/// Plans, schedules of blocks and delays of the host, until there were 2,000 launches. It takes 6 minutes, more than all other tests of kernels, and so has a
+/// Plans, schedules of blocks and delays of the host, until there were 2,000 launches. It takes longer than all other tests of kernels, and so has a
 /// command of its own:
 ///
 /// ```console
 /// $ cargo test --release -p batchmaker-cuda --features compiled-kernels --test kernels two_thousand -- --ignored --nocapture
 /// ```
 #[test]
-#[ignore = "takes 6 minutes"]
+#[ignore = "takes longer than all other tests of kernels"]
 fn two_thousand_launches() {
     let cases: Vec<_> = (0..CASES_OF_BUGS).map(draw).collect();
     let library = quantum_library("many", &cases, None);
