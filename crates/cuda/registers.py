@@ -24,7 +24,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 TABLE = FOLDER / "registers.md"
 
 # Virtual architectures are compiled to PTX, real ones to cubins.
-VIRTUAL = ("compute_75",)
+VIRTUAL = ("compute_75", "compute_80")
 REAL = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 # What images are made of, in their folder.

@@ -1,35 +1,12 @@
 // Weights in bfloat16 that stay on the chip as fragments of the products that a warp computes together on tensor cores.
 //
 // All warps of a block multiply the same gate rows; they divide the elements of h: warp v has those from 16 v on, then from 16 (v + WARPS) on, and so
-// on. h is rounded to bfloat16; products are exact, and sums are f32.
+// on.
 //
-// Order of sums: a warp adds the products of 16 elements at a time, in the order that the hardware has for 16; then the sums of warps are added in order.
-// So the bits of a row follow from WARPS alone.
+// Order of sums: a warp adds the products of 16 elements at a time (mma.cuh); then the sums of warps are added in order. So the bits of a row follow from
+// WARPS alone.
 #pragma once
-#include "weights.cuh"
-
-// The bits of two numbers in bfloat16.
-DEVICE uint32_t two_bf16(float low, float high) {
-  return __float_as_uint(rounded_to_bf16(low)) >> 16 | (__float_as_uint(rounded_to_bf16(high)) & 0xffff0000u);
-}
-
-// Of a product of 16 gate rows, 16 elements of h and 8 rows of a batch, the numbers that a thread holds (PTX ISA, "Matrix Fragments for mma.m16n8k16 with
-// floating point type"): threads form groups of four.
-struct Fragment {
-  // The gate row and the first of two elements that register `at` of the weights has; elements that the register `at` of h has are those of 2 `at`.
-  DEVICE_MEMBER int gate_row(int at) { return threadIdx.x % 32 / 4 + 8 * (at & 1); }
-  DEVICE_MEMBER int element(int at) { return threadIdx.x % 4 * 2 + 8 * (at >> 1); }
-  // The row of the batch of h.
-  DEVICE_MEMBER int row_of_h() { return threadIdx.x % 32 / 4; }
-  // The gate row and the row of the batch that number `at` of the sums is of.
-  DEVICE_MEMBER int gate_row_of_sum(int at) { return threadIdx.x % 32 / 4 + 8 * (at >> 1); }
-  DEVICE_MEMBER int row_of_sum(int at) { return threadIdx.x % 4 * 2 + (at & 1); }
-};
-
-// What a thread has of a fragment of weights.
-struct alignas(16) Words {
-  uint32_t of[4];
-};
+#include "mma.cuh"
 
 // The weights of h of some gates of a block's units.
 template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int WARPS, int IN_SHARED> struct Fragments {
@@ -44,26 +21,23 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int WARPS, int IN_SHARED
   static_assert(IN_REGISTERS > 0, "some weights are in registers");
   static_assert(HEIGHT % 8 == 0, "a product has 8 rows");
 
-  typedef Bf16 Storage;
-  // A tile of h has two rounded numbers in a word, zeros after the last one; the words of eight rows lie in different banks of shared memory.
+  // A tile of vectors has two rounded numbers in a word, zeros after the last one; the words of eight rows lie in different banks of shared memory.
   static constexpr bool HAS_EXACT_TILE = false;
   typedef uint32_t Word;
-  static constexpr int WORDS = 8 * ALL_OF_ELEMENTS;
+  static constexpr int LENGTH = HIDDEN, WORDS = 8 * ALL_OF_ELEMENTS;
   static constexpr int STRIDE = WORDS + 4;
+  static constexpr int ROOM = 2 * WORDS, WEIGHT_BYTES = 2;
 
   Words weights[OF_GATE_ROWS][IN_REGISTERS];
   // Those of the last elements: words of shared memory that this thread alone uses. Those of all threads of the block lie side by side.
   Words* own;
 
-  // A word of a row of h, or zeros.
-  DEVICE_MEMBER Word word(const float* from, int at) {
-    const float low = from && 2 * at < HIDDEN ? from[2 * at] : 0.f, high = from && 2 * at + 1 < HIDDEN ? from[2 * at + 1] : 0.f;
-    return two_bf16(low, high);
-  }
+  // A word of a vector of so many elements.
+  DEVICE_MEMBER Word word(const float* from, int at, int elements) { return two_bf16_of(from, at, elements); }
 
   // Loads the weights: `r` is [hidden][hidden][GATES]. Other weights of each thread take `own_before` words of shared memory.
   DEVICE_IN_STRUCT void load(const void* r, int first_unit, int own_before) {
-    const uint16_t* from = (const uint16_t*)r;
+    const uint32_t* from = (const uint32_t*)r;
     const int warp = threadIdx.x / 32;
     const auto fragment = [&](int rows, int elements) {
       Words words;
@@ -71,12 +45,9 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int WARPS, int IN_SHARED
       for (int at = 0; at < 4; at++) {
         const int gate_row = 16 * rows + Fragment::gate_row(at), unit = first_unit + gate_row / GATES;
         const int k = 16 * (elements * WARPS + warp) + Fragment::element(at);
-        uint32_t both = 0;
-#pragma unroll
-        for (int more = 0; more < 2; more++)
-          if (k + more < HIDDEN && gate_row < GATE_ROWS && unit < HIDDEN)
-            both |= (uint32_t)from[((long long)(k + more) * HIDDEN + unit) * GATES + gate_row % GATES] << 16 * more;
-        words.of[at] = both;
+        const bool is_there = k < HIDDEN && gate_row < GATE_ROWS && unit < HIDDEN;
+        // Weights on the chip are fewer than an int counts; addresses of 64 bits for all of them at once would spill.
+        words.of[at] = is_there ? from[(k / 2 * HIDDEN + unit) * GATES + gate_row % GATES] : 0;
       }
       return words;
     };
@@ -103,14 +74,12 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int WARPS, int IN_SHARED
       if (fragment >= ALL_OF_ELEMENTS) return;
       uint32_t h[OF_ROWS][2];
 #pragma unroll
-      for (int rows = 0; rows < OF_ROWS; rows++)
-#pragma unroll
-        for (int at = 0; at < 2; at++) h[rows][at] = tile[8 * rows + Fragment::row_of_h()][8 * fragment + Fragment::element(2 * at) / 2];
+      for (int rows = 0; rows < OF_ROWS; rows++) load_vectors(h[rows], tile, 8 * rows, 8 * fragment);
 #pragma unroll
       for (int gate_rows = 0; gate_rows < OF_GATE_ROWS; gate_rows++) {
         const Words of_gate_rows = weight(gate_rows);
 #pragma unroll
-        for (int rows = 0; rows < OF_ROWS; rows++) mma_bf16(sums[gate_rows][rows], of_gate_rows.of, h[rows]);
+        for (int rows = 0; rows < OF_ROWS; rows++) add_product(sums[gate_rows][rows], of_gate_rows, h[rows]);
       }
     };
 #pragma unroll
@@ -131,6 +100,40 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int WARPS, int IN_SHARED
 #pragma unroll
       for (int of = 1; of < WARPS; of++) total += of_warps[of][at / GATE_ROWS][at % GATE_ROWS];
       totals[at / GATE_ROWS][at % GATE_ROWS] = total;
+    }
+  }
+
+  // Adds the products of `elements` elements of a tile of vectors with weights in memory, whose rows for the first of them begin at `w`: of so many gate
+  // rows in all, those from `first_gate_row` on. All threads of the block call it.
+  static DEVICE_IN_STRUCT void add_products_of_memory(float (&sums)[HEIGHT][GATE_ROWS], const Word (&tile)[HEIGHT][STRIDE], const void* w, int elements,
+                                                      int first_gate_row, int all_gate_rows) {
+    const uint32_t* from = (const uint32_t*)w;
+    for (int part = threadIdx.x / 32; part < OF_GATE_ROWS * OF_ROWS; part += WARPS) {
+      const int first = 16 * (part % OF_GATE_ROWS), first_row = 8 * (part / OF_GATE_ROWS);
+      float of_part[4];
+#pragma unroll
+      for (int at = 0; at < 4; at++) {
+        const int gate_row = first + Fragment::gate_row_of_sum(at);
+        of_part[at] = gate_row < GATE_ROWS ? sums[first_row + Fragment::row_of_sum(at)][gate_row] : 0.f;
+      }
+#pragma unroll 4
+      for (int start = 0; start < elements; start += 16) {
+        Words weights;
+        uint32_t vectors[2];
+#pragma unroll
+        for (int at = 0; at < 4; at++) {
+          const int gate_row = first + Fragment::gate_row(at), k = start + Fragment::element(at);
+          const bool is_there = k < elements && gate_row < GATE_ROWS && first_gate_row + gate_row < all_gate_rows;
+          weights.of[at] = is_there ? from[(long long)(k / 2) * all_gate_rows + first_gate_row + gate_row] : 0;
+        }
+        load_vectors(vectors, tile, first_row, start / 2);
+        add_product(of_part, weights, vectors);
+      }
+#pragma unroll
+      for (int at = 0; at < 4; at++) {
+        const int gate_row = first + Fragment::gate_row_of_sum(at);
+        if (gate_row < GATE_ROWS) sums[first_row + Fragment::row_of_sum(at)][gate_row] = of_part[at];
+      }
     }
   }
 };

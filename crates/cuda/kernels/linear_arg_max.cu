@@ -3,7 +3,7 @@
 // A block finds the greatest of 32 outputs of 16 rows, then a warp a row the greatest of all blocks. What is no number counts as the least; the first
 // output stands for a row that has nothing else.
 //
-//   w   [inputs][outputs]        b   [outputs]        parts   [rows][blocks]
+//   w   [inputs][outputs], stored as weights.cuh has it        b   [outputs]        parts   [rows][blocks]
 #include "products.cuh"
 
 // An output and its sum.
@@ -28,9 +28,9 @@ constexpr float LEAST = -3.402823466e38f;
 // Whether one output precedes another: its sum is greater, or as great and its index less.
 DEVICE bool precedes(Greatest a, Greatest b) { return a.sum > b.sum || (a.sum == b.sum && a.output < b.output); }
 
-// The greatest of the threads of a warp, in all of them.
-DEVICE Greatest greatest_of_warp(Greatest own) {
-  for (int by = 16; by > 0; by >>= 1) {
+// The greatest of the threads of a warp whose numbers are the same but for some of the bits of 31, in each of them.
+DEVICE Greatest greatest_of_warp(Greatest own, int least_bit = 1) {
+  for (int by = 16; by >= least_bit; by >>= 1) {
     const Greatest other = {__shfl_xor_sync(0xffffffffu, own.sum, by), __shfl_xor_sync(0xffffffffu, own.output, by)};
     if (precedes(other, own)) own = other;
   }
@@ -38,20 +38,27 @@ DEVICE Greatest greatest_of_warp(Greatest own) {
 }
 
 template <class Weights> DEVICE void linear_arg_max(const LinearArguments& of) {
-  SHARED(float, tile, [ROWS][CHUNK + 1]);
+  SHARED(RowOfTile<Weights>, tile, [ROWS]);
   SHARED(const float*, of_x, [ROWS]);
   const Part part = part_of(as_now(of.batch).count);
   if (part.thread < ROWS) of_x[part.thread] = part.thread < part.rows ? (const float*)locate(as_now(of.batch), of.x, part.first + part.thread) : nullptr;
   float sums[ROWS_OF_THREAD][1];
   begin_sums<1>(sums, of.b, part.unit, of.outputs);
   add_products<Weights, 1, 1, 0>(sums, tile, of_x, of.w, of.inputs, part, of.outputs);
+  SHARED(Greatest, of_warps, [GROUPS][ROWS]);
   for (int at = 0; at < ROWS_OF_THREAD; at++) {
     const float sum = sums[at][0];
     const bool is_number = part.unit < of.outputs && sum > LEAST;
-    const Greatest greatest = greatest_of_warp({is_number ? sum : LEAST, part.unit});
-    const int row = Part::row(part, at);
-    if (threadIdx.x == 0 && row >= 0) of.parts[(long long)row * gridDim.x + blockIdx.x] = greatest;
+    // Threads that are 4 apart have units of the same rows.
+    const Greatest greatest = greatest_of_warp({is_number ? sum : LEAST, part.unit}, 4);
+    if (threadIdx.x < 4) of_warps[threadIdx.y][Part::row_of_block(at)] = greatest;
   }
+  __syncthreads();
+  if (part.thread >= part.rows) return;
+  Greatest greatest = of_warps[0][part.thread];
+  for (int warp = 1; warp < GROUPS; warp++)
+    if (precedes(of_warps[warp][part.thread], greatest)) greatest = of_warps[warp][part.thread];
+  of.parts[(long long)(part.first + part.thread) * gridDim.x + blockIdx.x] = greatest;
 }
 
 #define LINEAR(NAME, WEIGHTS)                                                                     \

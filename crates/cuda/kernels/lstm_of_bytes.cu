@@ -3,7 +3,7 @@
 // The first finds whole numbers that stand for h, and for x where W is bytes too. Between the kernels lie those of h, then those of x: for each row
 // what 1 stands for, a float, then the numbers, integers of 32 bits.
 //
-//   w   [input][hidden][gates], or [input - 1][hidden][gates] of whole numbers      r   [hidden][hidden][gates] of whole numbers
+//   w   [input][hidden][gates] as weights.cuh has it, or [input - 1][hidden][gates] of whole numbers      r   [hidden][hidden][gates] of whole numbers
 //   b   [hidden][gates]
 //
 // Order of sums: the bias, then x, then h, whatever the batch. A sum of products of whole numbers is exact; what it stands for is one term.
@@ -80,7 +80,7 @@ KERNEL(lstm_whole_numbers)
 // Adds to the sums of a thread what the sums of products of whole numbers stand for. All threads of the block call it.
 DEVICE void add_whole(float (&sums)[ROWS_OF_THREAD][Lstm::SUMS], const Batch& batch, const Operand& rows, const void* w, const float* scales, int length,
                       const Part& part, int units) {
-  SHARED(int, whole_tile, [ROWS][CHUNK + 1]);
+  SHARED(RowOfTile<Whole>, whole_tile, [ROWS]);
   SHARED(const int*, numbers, [ROWS]);
   if (part.thread < ROWS) numbers[part.thread] = part.thread < part.rows ? (const int*)locate(batch, rows, part.first + part.thread) + 1 : nullptr;
   int products[ROWS_OF_THREAD][Lstm::SUMS] = {};
@@ -99,7 +99,7 @@ DEVICE void add_whole(float (&sums)[ROWS_OF_THREAD][Lstm::SUMS], const Batch& ba
 
 // Begins the sums of a thread with biases and products of x, with a W that is floats or whole numbers.
 template <class Weights> DEVICE void begin_with_x_of(Weights, float (&sums)[ROWS_OF_THREAD][Lstm::SUMS], const StepArguments& of, const Part& part) {
-  SHARED(float, tile, [ROWS][CHUNK + 1]);
+  SHARED(RowOfTile<Weights>, tile, [ROWS]);
   SHARED(const float*, of_x, [ROWS]);
   if (part.thread < ROWS) {
     const bool is_there = part.thread < part.rows && of.projected.place == NOWHERE;

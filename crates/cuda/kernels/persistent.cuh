@@ -71,11 +71,10 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int
   static_assert(32 % LANES == 0 && THREADS_OF_BLOCK % 32 == 0, "groups fill warps");
   static_assert(IN_REGISTERS > 0, "some weights are in registers");
 
-  typedef F32 Storage;
-  // A tile of h has a number in a word.
+  // A tile of vectors has a number in a word.
   static constexpr bool HAS_EXACT_TILE = true;
   typedef float Word;
-  static constexpr int WORDS = HIDDEN, STRIDE = HIDDEN;
+  static constexpr int LENGTH = HIDDEN, WORDS = HIDDEN, STRIDE = HIDDEN, ROOM = HIDDEN, WEIGHT_BYTES = 4;
 
   float weights[PART][IN_REGISTERS];
   // Those of the last elements: words of shared memory that this thread alone uses. Words of all threads of the block lie side by side.
@@ -84,8 +83,8 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int
   // The unit of the block and the gate that are the `part`th of a group.
   static DEVICE_IN_STRUCT int gate_row(int part) { return threadIdx.x / LANES * PART + part; }
 
-  // A word of a row of h, or zero.
-  DEVICE_MEMBER Word word(const float* from, int at) { return from ? from[at] : 0.f; }
+  // A word of a vector of so many elements.
+  DEVICE_MEMBER Word word(const float* from, int at, int elements) { return at < elements ? from[at] : 0.f; }
 
   // Loads the weights of `stored` gates side by side, from the gate `from` on. Other weights of each thread take `own_before` words of shared memory.
   DEVICE_IN_STRUCT void load(const void* of_all, int first_unit, int own_before, int stored = GATES, int from = 0) {
@@ -141,6 +140,21 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int
     }
   }
 
+  // Adds the products of `elements` elements of a tile of vectors with weights in memory, whose rows for the first of them begin at `w`: of so many gate
+  // rows in all, those from `first_gate_row` on. All threads of the block call it.
+  static DEVICE_IN_STRUCT void add_products_of_memory(float (&sums)[HEIGHT][GATE_ROWS], const float (&tile)[HEIGHT][HIDDEN], const void* w, int elements,
+                                                      int first_gate_row, int all_gate_rows) {
+    for (int at = threadIdx.x; at < HEIGHT * GATE_ROWS; at += blockDim.x) {
+      const int gate_row = first_gate_row + at % GATE_ROWS;
+      if (gate_row >= all_gate_rows) continue;
+      const float* weights = (const float*)w + gate_row;
+      float sum = sums[at / GATE_ROWS][at % GATE_ROWS];
+#pragma unroll 4
+      for (int k = 0; k < elements; k++) sum = fmaf(tile[at / GATE_ROWS][k], weights[(long long)k * all_gate_rows], sum);
+      sums[at / GATE_ROWS][at % GATE_ROWS] = sum;
+    }
+  }
+
   // Adds the sums of all lanes of a group. A lane has some of the totals then, from the one on whose number is returned.
   static DEVICE_IN_STRUCT int add_lanes(float (&sums)[VALUES], int lane) {
     int first = 0;
@@ -169,6 +183,15 @@ template <int OF_HIDDEN, int OF_WIDTH, int OF_HEIGHT, int GROUPS_OF_BLOCK, int L
   template <int GATES> using Weights = Resident<GATES, HIDDEN, WIDTH, HEIGHT, GROUPS_OF_BLOCK, LANES, IN_SHARED>;
 };
 
+// Fills the first words of the rows of a tile with vectors of so many elements, zeros where there is none.
+template <class Weights, int HEIGHT>
+DEVICE void fill_words(typename Weights::Word (&tile)[HEIGHT][Weights::STRIDE], const float* const (&of_rows)[HEIGHT], int start, int elements) {
+  for (int at = threadIdx.x; at < HEIGHT * Weights::WORDS; at += blockDim.x) {
+    const float* from = of_rows[at / Weights::WORDS];
+    tile[at / Weights::WORDS][at % Weights::WORDS] = from ? Weights::word(from + start, at % Weights::WORDS, elements) : 0;
+  }
+}
+
 // Fills a tile with an operand of rows, zeros where there is none. All threads of the block call it, and may read the tile after it.
 template <class Weights, int HEIGHT>
 DEVICE void fill_tile(typename Weights::Word (&tile)[HEIGHT][Weights::STRIDE], const float* (&of_rows)[HEIGHT], const Batch& batch, const Operand& of,
@@ -179,8 +202,7 @@ DEVICE void fill_tile(typename Weights::Word (&tile)[HEIGHT][Weights::STRIDE], c
   }
   // Who read the tile before has done so, too.
   __syncthreads();
-  for (int at = threadIdx.x; at < HEIGHT * Weights::WORDS; at += blockDim.x)
-    tile[at / Weights::WORDS][at % Weights::WORDS] = Weights::word(of_rows[at / Weights::WORDS], at % Weights::WORDS);
+  fill_words<Weights>(tile, of_rows, 0, Weights::LENGTH);
   __syncthreads();
 }
 

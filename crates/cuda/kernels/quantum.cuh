@@ -189,14 +189,13 @@ DEVICE void make_copies(const Copy* copies, uint32_t count) {
   }
 }
 
-// The sums of products of x of a tile of rows and units, each of which begins with its bias. A thread has some sums, and adds to them in order of x. All
-// threads of the block call it, and may read the sums once all have left it; the tile has x then.
+// The sums of products of x of a tile of rows and units, in the order that project_inputs.cu has. All threads of the block call it, and may read the sums
+// once all have left it; the tile has x then.
 template <int GATES, int SUMS, class Mapping, class Weights>
 DEVICE void multiply_x(const QuantumArguments& of, const void* of_all, const float* b, const Lookup& lookup, const Batch& batch, int first, int first_unit,
                        typename Weights::Word (&tile)[Mapping::HEIGHT][Weights::STRIDE], const float* (&of_rows)[Mapping::HEIGHT],
                        float (&sums)[Mapping::HEIGHT][Weights::GATE_ROWS]) {
-  typedef typename Weights::Storage Storage;
-  constexpr int HIDDEN = Mapping::HIDDEN, HEIGHT = Mapping::HEIGHT, GATE_ROWS = Weights::GATE_ROWS;
+  constexpr int HIDDEN = Mapping::HIDDEN, HEIGHT = Mapping::HEIGHT, GATE_ROWS = Weights::GATE_ROWS, ROOM = Weights::ROOM;
   if (threadIdx.x < HEIGHT) {
     const int row = first + threadIdx.x;
     of_rows[threadIdx.x] = row < batch.count ? look_up(batch, of.x, lookup, row) : nullptr;
@@ -205,27 +204,14 @@ DEVICE void multiply_x(const QuantumArguments& of, const void* of_all, const flo
     const int unit = first_unit + at % GATE_ROWS / GATES, gate = at % GATES;
     sums[at / GATE_ROWS][at % GATE_ROWS] = unit < HIDDEN ? b[unit * SUMS + gate] : 0.f;
   }
-  // A tile has room for so many elements of x at a time.
-  constexpr int ROOM = Weights::STRIDE;
-  float* x = (float*)tile;
-  const auto* w = (const typename Storage::Weight*)of_all;
+  // A tile has room for a part of x at a time.
   for (int start = 0; start < of.input; start += ROOM) {
-    __syncthreads();
-    for (int at = threadIdx.x; at < HEIGHT * ROOM; at += blockDim.x) {
-      const float* from = of_rows[at / ROOM];
-      x[at] = from && start + at % ROOM < of.input ? Storage::factor(from[start + at % ROOM]) : 0.f;
-    }
-    __syncthreads();
     const int elements = least(ROOM, of.input - start);
-    for (int at = threadIdx.x; at < HEIGHT * GATE_ROWS; at += blockDim.x) {
-      const int column = first_unit * GATES + at % GATE_ROWS;
-      if (column >= HIDDEN * GATES) continue;
-      float sum = sums[at / GATE_ROWS][at % GATE_ROWS];
-#pragma unroll 4
-      for (int k = 0; k < elements; k++)
-        sum = fmaf(x[at / GATE_ROWS * ROOM + k], Storage::weight(w[(long long)(start + k) * HIDDEN * GATES + column]), sum);
-      sums[at / GATE_ROWS][at % GATE_ROWS] = sum;
-    }
+    __syncthreads();
+    fill_words<Weights>(tile, of_rows, start, elements);
+    __syncthreads();
+    const char* w = (const char*)of_all + (long long)start * HIDDEN * GATES * Weights::WEIGHT_BYTES;
+    Weights::add_products_of_memory(sums, tile, w, elements, first_unit * GATES, HIDDEN * GATES);
   }
 }
 

@@ -74,7 +74,7 @@ template <int SUMS, int GATES> DEVICE void begin_with_projected(float (&sums)[RO
 
 // Begins the sums of a thread with biases and products of x, whose rows `of_x` names. All threads of the block call it.
 template <class Weights, int SUMS, int GATES>
-DEVICE void begin_with_x(float (&sums)[ROWS_OF_THREAD][SUMS], float (&tile)[ROWS][CHUNK + 1], const float* const (&of_x)[ROWS], const StepArguments& of,
+DEVICE void begin_with_x(float (&sums)[ROWS_OF_THREAD][SUMS], Tile<Weights>& tile, const float* const (&of_x)[ROWS], const StepArguments& of,
                          const Part& part) {
   if (of.projected.place != NOWHERE) return begin_with_projected<SUMS, GATES>(sums, of, part);
   begin_sums<SUMS>(sums, of.b, part.unit, of.hidden);

@@ -2,12 +2,12 @@
 //
 // A thread computes a unit of some rows, with a sum for each gate (products.cuh).
 //
-//   w   [input][hidden][gates]        r   [hidden][hidden][gates]       the gates of a unit side by side
+//   w   [input][hidden][gates]        r   [hidden][hidden][gates]       the gates of a unit side by side, stored as weights.cuh has it
 //   b   [hidden][sums]
 //
 // A GRU whose reset gate comes before the product of h takes two kernels, one after the other: between them lie z and r h, [rows][2][hidden].
 //
-// Order of sums: the bias, then x in order of k, then h in order of k, one fused multiply-add a term, whatever the batch, and whoever multiplied x.
+// Order of sums: the bias, then x in order of k, then h in order of k (products.cuh), whatever the batch, and whoever multiplied x.
 // So a row alone has the bits that it has in a batch.
 #include "recurrent.cuh"
 
@@ -28,7 +28,7 @@ DEVICE void find_sources(const float* (&of_x)[ROWS], const float* (&of_h)[ROWS],
 // The sums of a thread: biases, then the products of x, then those of h.
 template <class Weights, int SUMS, int GATES, int LAST_OF_H>
 DEVICE void add_x_and_h(float (&sums)[ROWS_OF_THREAD][SUMS], const StepArguments& of, const Operand& h, const Part& part) {
-  SHARED(float, tile, [ROWS][CHUNK + 1]);
+  SHARED(RowOfTile<Weights>, tile, [ROWS]);
   SHARED(const float*, of_x, [ROWS]);
   SHARED(const float*, of_h, [ROWS]);
   find_sources(of_x, of_h, of, h, part);
@@ -82,11 +82,11 @@ STEP(lstm_step_f32, BLOCKS, recurrent_step<F32, Lstm>)
 STEP(lstm_step_bf16, BLOCKS, recurrent_step<Bf16, Lstm>)
 STEP(gru_reset_after_step_f32, BLOCKS, recurrent_step<F32, GruResetAfter>)
 STEP(gru_reset_after_step_bf16, BLOCKS, recurrent_step<Bf16, GruResetAfter>)
-STEP(gru_gates_f32, BLOCKS, gru_gates<F32>)
+STEP(gru_gates_f32, FEWER_BLOCKS, gru_gates<F32>)
 STEP(gru_gates_bf16, BLOCKS, gru_gates<Bf16>)
 STEP(gru_state_f32, BLOCKS, gru_state<F32>)
-STEP(gru_state_bf16, FEWER_BLOCKS, gru_state<Bf16>)
+STEP(gru_state_bf16, BLOCKS, gru_state<Bf16>)
 STEP(rnn_tanh_step_f32, BLOCKS, recurrent_step<F32, RnnTanh>)
-STEP(rnn_tanh_step_bf16, FEWER_BLOCKS, recurrent_step<Bf16, RnnTanh>)
+STEP(rnn_tanh_step_bf16, BLOCKS, recurrent_step<Bf16, RnnTanh>)
 STEP(rnn_relu_step_f32, BLOCKS, recurrent_step<F32, RnnRelu>)
-STEP(rnn_relu_step_bf16, FEWER_BLOCKS, recurrent_step<Bf16, RnnRelu>)
+STEP(rnn_relu_step_bf16, BLOCKS, recurrent_step<Bf16, RnnRelu>)

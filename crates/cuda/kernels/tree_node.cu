@@ -1,10 +1,10 @@
 // Cells of a binary TreeLSTM (Tai, Socher and Manning, 2015, the N-ary form with N = 2) for a batch of nodes.
 //
-// A thread computes a unit of some rows, with a sum for each gate (products.cuh). Sums take their terms in one order whatever the batch: the bias,
-// then the input or the left child in order of k, then the right one.
+// A thread computes a unit of some rows, with a sum for each gate. Sums take their terms in one order whatever the batch: the bias, then the input or the
+// left child in order of k, then the right one (products.cuh).
 //
 //   w   [input][hidden][gates], or of the left child [hidden][hidden][gates]        r   of the right child
-//   b   [hidden][gates]
+//   b   [hidden][gates]        weights are stored as weights.cuh has it
 #include "products.cuh"
 
 // `TreeArguments` of src/kernels/tree.rs.
@@ -32,7 +32,7 @@ DEVICE void write_node(const TreeArguments& of, int row, int unit, float o, floa
 
 // i = sigmoid(s_i)   o = sigmoid(s_o)   u = tanh(s_u)   c = i u   h = o tanh(c). Gates i, o, u.
 template <class Weights> DEVICE void tree_leaf(const TreeArguments& of) {
-  SHARED(float, tile, [ROWS][CHUNK + 1]);
+  SHARED(RowOfTile<Weights>, tile, [ROWS]);
   SHARED(const float*, of_x, [ROWS]);
   const Part part = part_of(of.batch.count);
   if (part.thread < ROWS) of_x[part.thread] = part.thread < part.rows ? look_up(of.batch, of.first, of.lookup, part.first + part.thread) : nullptr;
@@ -49,7 +49,7 @@ template <class Weights> DEVICE void tree_leaf(const TreeArguments& of) {
 
 // i = sigmoid(s_i)   o, f_l, f_r likewise   u = tanh(s_u)   c = i u + f_l c_l + f_r c_r   h = o tanh(c). Gates i, o, f_l, f_r, u.
 template <class Weights> DEVICE void tree_inner(const TreeArguments& of) {
-  SHARED(float, tile, [ROWS][CHUNK + 1]);
+  SHARED(RowOfTile<Weights>, tile, [ROWS]);
   SHARED(const float*, of_left, [ROWS]);
   SHARED(const float*, of_right, [ROWS]);
   const Part part = part_of(of.batch.count);

@@ -1,21 +1,17 @@
 // How weights are stored, and how they are multiplied: the types of src/kernels/weights.rs.
 //
-// A type has the stored `Weight`, the `Element` of a vector that weights are multiplied with, and the `Sum` of products: `factor` is what of an
-// element is multiplied, `weight` what of a weight.
+// A type has the `Element` of a vector that weights are multiplied with, and the `Sum` of products. Where a thread multiplies for itself, it has the stored
+// `Weight`; `factor` is what of an element is multiplied, `weight` what of a weight.
 #pragma once
 #include "portable.cuh"
 
-// Sums of floats.
-struct Floats {
+struct F32 {
+  typedef float Weight;
   typedef float Element;
   typedef float Sum;
-  DEVICE_MEMBER Sum add(float x, float w, Sum sum) { return fmaf(x, w, sum); }
-};
-
-struct F32 : Floats {
-  typedef float Weight;
   DEVICE_MEMBER float factor(Element x) { return x; }
   DEVICE_MEMBER float weight(Weight w) { return w; }
+  DEVICE_MEMBER Sum add(float x, float w, Sum sum) { return fmaf(x, w, sum); }
 };
 
 // The nearest bfloat16: of an f32 the upper 16 bits. A tie goes to even; what is subnormal there is 0; what is no number stays so.
@@ -25,11 +21,11 @@ DEVICE float rounded_to_bf16(float x) {
   return x == x ? __uint_as_float(normal) : x;
 }
 
-// Weights are stored as bfloat16, and vectors are rounded to it. Sums are f32, in which a product is exact.
-struct Bf16 : Floats {
-  typedef uint16_t Weight;
-  DEVICE_MEMBER float factor(Element x) { return rounded_to_bf16(x); }
-  DEVICE_MEMBER float weight(Weight w) { return __uint_as_float((uint32_t)w << 16); }
+// Weights are stored as bfloat16, and vectors are rounded to it (mma.cuh). Of two rows of a matrix, [k][columns], those of a column lie side by side in a
+// word, [k / 2][columns]; a row that is missing is zeros.
+struct Bf16 {
+  typedef float Element;
+  typedef float Sum;
 };
 
 // Whole numbers of at most 255 in magnitude stand for floats. Sums are exact.

@@ -37,7 +37,7 @@ pub const PART_BYTES: usize = 8;
 pub struct PackedLinearArgMax {
     /// The kernels, one after the other: the greatest of each block, and the greatest of these.
     pub kernels: [&'static str; 2],
-    /// `[inputs, outputs]`, as it is stored.
+    /// `[inputs, outputs]`, as its storage has it.
     pub w: Vec<u8>,
     /// `[outputs]`.
     pub b: Vec<f32>,
@@ -55,7 +55,7 @@ impl PackedLinearArgMax {
         let w: Vec<f32> = (0..inputs * outputs).map(of).collect();
         let of_blocks = storage.choose(["linear_arg_max_f32", "linear_arg_max_bf16"]);
         let kernels = [of_blocks, "arg_max_of_parts"];
-        Self { kernels, w: storage.bytes(&w), b, inputs, outputs }
+        Self { kernels, w: storage.bytes(&w, outputs), b, inputs, outputs }
     }
 
     /// Elements of x.
@@ -88,7 +88,7 @@ mod tests {
         let w: Vec<f32> = vec![11., 12., 21., 22., 31., 32.];
         let layer = LinearArgMax { input_size: 2, output_size: 3, w: w.into(), b: None };
         let packed = PackedLinearArgMax::new(&layer, Storage::F32);
-        assert_eq!(packed.w, Storage::F32.bytes(&[11., 21., 31., 12., 22., 32.]));
+        assert_eq!(packed.w, Storage::F32.bytes(&[11., 21., 31., 12., 22., 32.], 3));
         assert_eq!((packed.b.as_slice(), packed.blocks_of_a_row()), ([0.0; 3].as_slice(), 1));
         assert_eq!(packed.grids(17), [[1, 2, 1], [5, 1, 1]]);
     }

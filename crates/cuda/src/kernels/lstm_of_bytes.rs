@@ -30,7 +30,10 @@ pub(super) fn pack(
         }
         None => {
             let kernels = ["lstm_of_bytes_step_f32", "lstm_of_bytes_step_bf16"];
-            (storage.choose(kernels), storage.bytes(&of_gates(&cell.w, input_size)))
+            (
+                storage.choose(kernels),
+                storage.bytes(&of_gates(&cell.w, input_size), 4 * cell.hidden_size),
+            )
         }
     };
     let r = whole_numbers(&cell.r, r_scale, hidden_size, hidden_size);

@@ -6,7 +6,7 @@
 //! | file | its kernels |
 //! |---|---|
 //! | `batch.rs` | what all share: `batch.cuh` |
-//! | `weights.rs` | how weights are stored: `weights.cuh` |
+//! | `weights.rs` | how weights are stored: `weights.cuh`, and in bfloat16 multiplied: `mma.cuh` |
 //! | `tiles.rs` | how products are divided: `products.cuh` |
 //! | `step.rs` | what all steps of recurrent cells share: `recurrent.cuh` |
 //! | `persistent.rs` | recurrent cells whose weights stay on the chip: `persistent.cuh` |
@@ -59,12 +59,13 @@ pub const SOURCES: [Source; 6] = sources![
 ];
 
 /// The headers that they include.
-pub const HEADERS: [Source; 11] = sources![
+pub const HEADERS: [Source; 12] = sources![
     "portable.cuh",
     "copies.cuh",
     "signal.cuh",
     "batch.cuh",
     "weights.cuh",
+    "mma.cuh",
     "products.cuh",
     "recurrent.cuh",
     "fragments.cuh",

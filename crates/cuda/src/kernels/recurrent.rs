@@ -50,7 +50,8 @@ impl PackedLaunch {
     ) -> Self {
         let hidden_size = cell.hidden_size;
         let weights = |of: &[f32], inputs: usize| {
-            storage.bytes(&side_by_side(of, gates.clone(), hidden_size, inputs))
+            let columns = hidden_size * gates.len();
+            storage.bytes(&side_by_side(of, gates.clone(), hidden_size, inputs), columns)
         };
         let b = biases(cell, gates.clone());
         Self {

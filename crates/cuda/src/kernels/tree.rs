@@ -63,7 +63,7 @@ impl PackedTree {
             b.map_or_else(|| vec![0.0; gates * hidden], |b| side_by_side(b, 0..gates, hidden, 1))
         };
         let weights = |w: &[f32], gates: usize, hidden: usize, inputs: usize| {
-            storage.bytes(&side_by_side(w, 0..gates, hidden, inputs))
+            storage.bytes(&side_by_side(w, 0..gates, hidden, inputs), hidden * gates)
         };
         match cell {
             TreeCell::Leaf { input_size, hidden_size, w, b, .. } => Self {

@@ -29,12 +29,22 @@ impl Storage {
         }
     }
 
-    /// Weights as they are stored.
-    pub(super) fn bytes(self, weights: &[f32]) -> Vec<u8> {
-        match self {
-            Self::F32 => bytemuck::cast_slice(weights).to_vec(),
-            Self::Bf16 => weights.iter().flat_map(|&w| bf16(w).to_ne_bytes()).collect(),
+    /// Weights, `[rows, columns]`, as they are stored: in bfloat16 `[ceil(rows / 2), columns, 2]`, two rows side by side, the last one beside zeros where
+    /// their number is odd.
+    pub(super) fn bytes(self, weights: &[f32], columns: usize) -> Vec<u8> {
+        if self == Self::F32 {
+            return bytemuck::cast_slice(weights).to_vec();
         }
+        let two_rows = weights.chunks(2 * columns.max(1));
+        let word = |[low, high]: [f32; 2]| {
+            (u32::from(bf16(low)) | u32::from(bf16(high)) << 16).to_ne_bytes()
+        };
+        let words = two_rows.flat_map(|rows| {
+            let (first, second) = rows.split_at(columns);
+            let second = second.iter().copied().chain(std::iter::repeat(0.0));
+            first.iter().zip(second).flat_map(move |(&low, high)| word([low, high]))
+        });
+        words.collect()
     }
 }
 
@@ -71,9 +81,11 @@ mod tests {
 
     #[test]
     fn weights_are_stored_as_the_precision_has_them() {
-        let bytes = |precision| Storage::of(precision).map(|of| of.bytes(&[1.0, -2.5]));
-        assert_eq!(bytes(Precision::F32).unwrap(), bytemuck::bytes_of(&[1.0f32, -2.5]));
-        assert_eq!(bytes(Precision::Bf16).unwrap(), bytemuck::bytes_of(&[0x3f80u16, 0xc020]));
+        let rows = [1.0, -2.5, 2.0, 1.0, -2.5, 0.0];
+        let bytes = |precision| Storage::of(precision).map(|of| of.bytes(&rows, 2));
+        assert_eq!(bytes(Precision::F32).unwrap(), bytemuck::bytes_of(&rows));
+        let words = [0x4000_3f80u32, 0x3f80_c020, 0x0000_c020, 0];
+        assert_eq!(bytes(Precision::Bf16).unwrap(), bytemuck::bytes_of(&words));
         assert_eq!(bytes(Precision::Int8), None);
     }
 }

@@ -20,7 +20,7 @@ use crate::harness::{
 const TOLERANCE_OF_RESET_BEFORE: f64 = 3e-3;
 
 /// Rows, elements of x, units.
-pub(crate) const SHAPES: [[usize; 3]; 2] = [[5, 3, 6], [19, 50, 40]];
+pub(crate) const SHAPES: [[usize; 3]; 2] = [[5, 3, 6], [19, 70, 40]];
 
 /// A cell of a kind.
 pub(crate) fn cell(kind: RecurrentKind, input_size: usize, hidden_size: usize) -> RecurrentCell {

@@ -13,7 +13,7 @@ use crate::harness::{
 const FILE: &str = "linear_arg_max.cu";
 
 /// Rows, elements of x, outputs: the last one has more blocks than a warp has threads.
-const SHAPES: [[usize; 3]; 3] = [[3, 5, 7], [18, 50, 70], [2, 3, 1100]];
+const SHAPES: [[usize; 3]; 3] = [[3, 5, 7], [18, 70, 70], [2, 3, 1100]];
 
 /// Where the operands lie.
 #[derive(Clone, Copy, Debug)]
@@ -160,8 +160,11 @@ bugs! {
     super::is_found;
     last_of_equals: "a.output < b.output" => "a.output > b.output", Found::ByValues;
     no_check_of_outputs: "part.unit < of.outputs && sum > LEAST" => "sum > LEAST", Found::ByAnything;
-    rows_beyond: "threadIdx.x == 0 && row >= 0" => "threadIdx.x == 0", Found::By(Fault::OutOfBounds);
-    all_threads_write: "threadIdx.x == 0 && row >= 0" => "row >= 0", Found::By(Fault::DataRace);
+    rows_beyond: "  if (part.thread >= part.rows) return;\n" => "  if (part.thread >= ROWS) return;\n", Found::By(Fault::OutOfBounds);
+    all_threads_write: "if (threadIdx.x < 4) of_warps" => "of_warps", Found::By(Fault::DataRace);
+    greatest_of_warps_read_too_early: "  __syncthreads();\n  if (part.thread >= part.rows)" => "  if (part.thread >= part.rows)", Found::By(Fault::DataRace);
+    units_of_the_first_warp: "warp < GROUPS; warp++" => "warp < 1; warp++", Found::ByValues;
+    units_of_other_rows: "part.unit}, 4);" => "part.unit}, 2);", Found::ByAnything;
     indices_of_rows_beyond: "  if (row >= of.batch.count) return;\n" => "", Found::By(Fault::OutOfBounds);
     all_threads_write_indices: "if (threadIdx.x == 0) *(long long*)" => "*(long long*)", Found::By(Fault::DataRace);
     half_of_a_warp: "for (int by = 16;" => "for (int by = 8;", Found::ByValues;

@@ -376,7 +376,7 @@ bugs! {
     no_barrier_between_gates_and_state: "if (!wait_for_grid(of, 2 * step + 1)) return;" => "", Found::By(Fault::DataRace);
     one_half_of_states: "own->half + (of.place == NEXT_STATE)" => "own->half", Found::By(Fault::DataRace);
     tile_filled_too_early: "  // Who read the tile before has done so, too.\n  __syncthreads();\n" => "", Found::ByAnything;
-    tile_read_too_early: "at % Weights::WORDS);\n  __syncthreads();" => "at % Weights::WORDS);", Found::By(Fault::DataRace);
+    tile_read_too_early: "0, Weights::LENGTH);\n  __syncthreads();" => "0, Weights::LENGTH);", Found::By(Fault::DataRace);
     totals_read_too_early: "      weights.multiply(tile, totals);\n      __syncthreads();\n      const float* projected" => "      weights.multiply(tile, totals);\n      const float* projected", Found::By(Fault::DataRace);
     half_of_the_lanes: "for (int apart = LANES / 2, count" => "for (int apart = LANES / 4, count", Found::ByAnything;
     halves_exchanged: "first += is_upper ? half : 0;" => "first += is_upper ? 0 : half;", Found::ByAnything;
@@ -410,12 +410,12 @@ mod fragments {
     bugs! {
         super::is_found;
         h_is_not_rounded: "rounded_to_bf16(low)" => "low", Found::ByValues;
-        numbers_exchanged: "return two_bf16(low, high);" => "return two_bf16(high, low);", Found::ByValues;
+        numbers_exchanged: "two_bf16(2 * at < length ? from[2 * at] : 0.f, 2 * at + 1 < length ? from[2 * at + 1] : 0.f)" => "two_bf16(2 * at + 1 < length ? from[2 * at + 1] : 0.f, 2 * at < length ? from[2 * at] : 0.f)", Found::ByValues;
         registers_exchanged: "8 * (at & 1); }\n  DEVICE_MEMBER int element(int at)" => "8 * (at >> 1); }\n  DEVICE_MEMBER int element(int at)", Found::ByValues;
         sums_of_other_rows: "return threadIdx.x % 4 * 2 + (at & 1); }" => "return threadIdx.x % 4 * 2 + (at >> 1); }", Found::ByAnything;
-        elements_beyond_the_cell: "from && 2 * at + 1 < HIDDEN" => "from", Found::ByAnything;
-        weights_beyond_the_cell: "k + more < HIDDEN && gate_row" => "gate_row", Found::ByAnything;
-        units_beyond_the_cell: "gate_row < GATE_ROWS && unit < HIDDEN)" => "gate_row < GATE_ROWS)", Found::ByAnything;
+        elements_beyond_the_cell: "2 * at + 1 < length ? from[2 * at + 1] : 0.f" => "from[2 * at + 1]", Found::ByAnything;
+        weights_beyond_the_cell: "k < HIDDEN && gate_row" => "gate_row", Found::ByAnything;
+        units_beyond_the_cell: "gate_row < GATE_ROWS && unit < HIDDEN;" => "gate_row < GATE_ROWS;", Found::ByAnything;
         elements_of_the_first_warp: "16 * (elements * WARPS + warp)" => "16 * elements", Found::ByValues;
         fragments_beyond_the_cell: "      if (fragment >= ALL_OF_ELEMENTS) return;\n" => "", Found::ByAnything;
         shared_fragments_of_the_first_thread: "fragments + own_before / 4 * THREADS_OF_BLOCK + threadIdx.x;" => "fragments + own_before / 4 * THREADS_OF_BLOCK;", Found::ByAnything;

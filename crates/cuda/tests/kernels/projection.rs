@@ -21,10 +21,13 @@ const PLACES: [Places; 2] = [Places::Slots, Places::Ids];
 /// Weights as a kernel multiplies with them.
 fn stored(of: &PackedLaunch, precision: Precision) -> Vec<f32> {
     match precision {
+        // Two rows of the matrix lie side by side.
         Precision::Bf16 => {
-            let weight =
-                |of: &[u8]| f32::from_bits(u32::from(u16::from_ne_bytes([of[0], of[1]])) << 16);
-            of.w.chunks_exact(2).map(weight).collect()
+            let words: Vec<u32> = of.w.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
+            let rows = words.chunks(of.projection.unwrap().columns);
+            let of_row = |shift| move |word: &u32| f32::from_bits(word << shift >> 16 << 16);
+            rows.flat_map(|row| row.iter().map(of_row(16)).chain(row.iter().map(of_row(0))))
+                .collect()
         }
         _ => of.w.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect(),
     }
@@ -126,6 +129,23 @@ fn steps_after_products_have_the_bits_of_their_own() {
     }
 }
 
+#[test]
+fn lanes_that_exchange_numbers_have_the_sums_of_one_instruction() {
+    let by_lanes = [
+        "mma_bf16(sums, weights.of, vectors);",
+        "add_product_by_lanes(sums, weights.of, vectors);",
+    ];
+    let library = library("by-lanes", FILE, Some(by_lanes));
+    let precision = Precision::Bf16;
+    for ([rows, input, hidden], steps) in SHAPES.into_iter().zip(STEPS) {
+        let cell = cell(RecurrentKind::Rnn { activation: RnnActivation::Tanh }, input, hidden);
+        let chains = Chains::new((&cell, precision), Places::Slots, rows);
+        let (reports, is_wrong) = project(&library, &chains, (steps, precision), 0);
+        assert!(reports.is_empty(), "{}", reports[0]);
+        assert!(!is_wrong, "{rows} rows");
+    }
+}
+
 /// Some steps, of which one of one row has an id that its embedding lacks.
 #[derive(Clone, Copy, Debug)]
 struct Unknown {
@@ -218,16 +238,23 @@ bugs! {
     no_check_of_x: "x && start + k < of.input ?" => "start + k < of.input ?", Found::By(Fault::OutOfBounds);
     rows_beyond_the_steps: "is_there ? look_up(at_step, of.x, of.lookup, row % rows) : nullptr" => "look_up(at_step, of.x, of.lookup, row % rows)", Found::ByAnything;
     rows_not_found: "if (thread >= SIDE) return;" => "if (thread >= SIDE / 2) return;", Found::By(Fault::UninitialisedRead);
-    weights_beyond_the_last_row: "k < of.input && own < of.columns" => "own < of.columns", Found::By(Fault::OutOfBounds);
-    weights_of_columns_beyond: "k < of.input && own < of.columns" => "k < of.input", Found::By(Fault::OutOfBounds);
-    bias_of_columns_beyond: "own < of.columns ? of.b[own / of.gates * of.sums_of_unit + own % of.gates] : 0.f" => "of.b[own / of.gates * of.sums_of_unit + own % of.gates]", Found::By(Fault::OutOfBounds);
-    biases_side_by_side: "own / of.gates * of.sums_of_unit + own % of.gates" => "own", Found::ByValues;
+    weights_beyond_the_last_row: "k < of.input && own < of.columns;\n      tile_of_w" => "own < of.columns;\n      tile_of_w", Found::By(Fault::OutOfBounds);
+    weights_of_columns_beyond: "k < of.input && own < of.columns;\n      tile_of_w" => "k < of.input;\n      tile_of_w", Found::By(Fault::OutOfBounds);
+    bias_of_columns_beyond: "column < of.columns ? of.b[column / of.gates * of.sums_of_unit + column % of.gates] : 0.f" => "of.b[column / of.gates * of.sums_of_unit + column % of.gates]", Found::By(Fault::OutOfBounds);
+    biases_side_by_side: "column / of.gates * of.sums_of_unit + column % of.gates" => "column", Found::ByValues;
     all_at_the_first_step: "  at_step.time += row / rows;\n" => "", Found::ByValues;
     all_of_one_step: "of.lookup, row % rows)" => "of.lookup, row)", Found::By(Fault::OutOfBounds);
-    sums_of_rows_beyond: "own_row < of.steps * of.batch.count && own_column" => "own_column", Found::By(Fault::OutOfBounds);
-    sums_of_columns_beyond: " && own_column < of.columns) of.sums" => ") of.sums", Found::By(Fault::DataRace);
+    sums_of_rows_beyond: "row < of.steps * of.batch.count && column" => "column", Found::By(Fault::OutOfBounds);
+    sums_of_columns_beyond: " && column < of.columns) of.sums" => ") of.sums", Found::By(Fault::DataRace);
     threads_share_rows: "(SIDE / COLUMNS_EACH) * ROWS_EACH, column" => "(SIDE / COLUMNS_EACH) * (ROWS_EACH - 1), column", Found::By(Fault::DataRace);
-    x_not_rounded: "Weights::factor(x[start + k])" => "x[start + k]", Found::ByValues;
+    x_not_rounded: "rounded_to_bf16(high)" => "high", Found::ByValues;
+    fragments_filled_too_early: "start += Product::CHUNK) {\n    __syncthreads();\n    for (int at = thread" => "start += Product::CHUNK) {\n    for (int at = thread", Found::By(Fault::DataRace);
+    fragments_read_too_early: "    __syncthreads();\n    const int elements = least(Product::CHUNK, of.input" => "    const int elements = least(Product::CHUNK, of.input", Found::By(Fault::DataRace);
+    fragments_of_columns_beyond: "k < of.input && own < of.columns;\n          weights" => "k < of.input;\n          weights", Found::By(Fault::OutOfBounds);
+    fragments_of_elements_beyond: "k < of.input && own < of.columns;\n          weights" => "own < of.columns;\n          weights", Found::By(Fault::OutOfBounds);
+    fragments_of_the_first_elements: "k = start + first + Fragment::element(at), own" => "k = first + Fragment::element(at), own", Found::ByValues;
+    warps_share_columns: "threadIdx.y % 2 * HALF" => "0", Found::By(Fault::DataRace);
+    rows_of_another_fragment: "load_vectors(vectors, tile_of_x, row + rows * Fragment::ROWS, first / 2)" => "load_vectors(vectors, tile_of_x, row, first / 2)", Found::ByValues;
     failure_at_the_first_time: "look_up(at_step, of.x" => "look_up(of.batch, of.x", Found::ByValues;
 }
 

@@ -1,5 +1,6 @@
 //! Recurrent cells whose weights stay on the chip while the batch changes: a host brings tasks while the kernel runs.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -28,6 +29,9 @@ const START: u32 = u32::MAX - 2;
 /// The cases that are to be right, and those that are to show a bug.
 const CASES: usize = 18;
 const CASES_OF_BUGS: usize = 6;
+
+/// A case in bfloat16 whose tiles have more rows than a product of a warp.
+const TALL: usize = 23;
 
 /// The ends of sequences that the host is to hear of with each task.
 const END_COUNT: u32 = 9;
@@ -514,7 +518,7 @@ fn differs(plan: &Plan, tasks: &Tasks<'_>, right: &Right) -> bool {
 
 #[test]
 fn rows_join_and_leave_while_a_kernel_runs() {
-    let cases: Vec<_> = (0..CASES).map(draw).collect();
+    let cases: Vec<_> = (0..CASES).chain([TALL]).map(draw).collect();
     let (library, of_alone) =
         (quantum_library("right", &cases, None), libraries_alone("right", &cases));
     for (seed, (case, plan)) in (0..).zip(&cases) {
@@ -557,12 +561,16 @@ fn two_thousand_launches() {
     }
 }
 
-/// Whether a case shows a bug.
-fn is_found(name: &str, replaced: [&str; 2], found: Found) {
-    static RIGHT: OnceLock<Vec<Right>> = OnceLock::new();
-    let cases: Vec<_> = (0..CASES_OF_BUGS).map(draw).collect();
-    let right = RIGHT.get_or_init(|| {
-        let of_alone = libraries_alone("bugs", &cases);
+/// Whether a case of some seeds shows a bug; `of_alone` keeps what their rows have alone.
+fn is_found_in(
+    (seeds, of_alone): (Range<usize>, &OnceLock<Vec<Right>>),
+    name: &str,
+    replaced: [&str; 2],
+    found: Found,
+) {
+    let cases: Vec<_> = seeds.map(draw).collect();
+    let right = of_alone.get_or_init(|| {
+        let of_alone = libraries_alone(&format!("alone-{}", cases[0].0.precision), &cases);
         cases.iter().map(|(case, plan)| alone(&of_alone, case, plan)).collect()
     });
     let library = quantum_library(name, &cases, Some(replaced));
@@ -572,6 +580,11 @@ fn is_found(name: &str, replaced: [&str; 2], found: Found) {
         found.is_by(&reports, || is_wrong || differs(plan, &tasks, right))
     });
     assert!(is_found, "{name} is not found");
+}
+
+fn is_found(name: &str, replaced: [&str; 2], found: Found) {
+    static OF_ALONE: OnceLock<Vec<Right>> = OnceLock::new();
+    is_found_in((0..CASES_OF_BUGS, &OF_ALONE), name, replaced, found);
 }
 
 /// Whether no launch behind one that is stuck runs a task, whatever tasks there are.
@@ -638,12 +651,33 @@ bugs! {
     counts_of_another_launch: "  if (is_first) *of.next_words = {0, ld_acquire_gpu(&of.words->is_over)};\n" => "", Found::ByAnything;
     the_first_task_for_all: "at == 0 && of.until == 0" => "of.until == 0", Found::ByAnything;
     a_task_that_is_left_before_it_is_known: "  __syncthreads();\n  return left[0]" => "  return left[0]", Found::ByAnything;
-    x_is_read_too_early: "    __syncthreads();\n    const int elements" => "    const int elements", Found::ByAnything;
-    rows_of_x_are_read_too_early: "start < of.input; start += ROOM) {\n    __syncthreads();" => "start < of.input; start += ROOM) {", Found::ByAnything;
+    x_is_read_too_early: "    __syncthreads();\n    const char* w" => "    const char* w", Found::ByAnything;
+    rows_of_x_are_read_too_early: "    __syncthreads();\n    fill_words" => "    fill_words", Found::ByAnything;
     sums_of_x_change_too_early: "      // Who read the sums and rows of the tile before has done so.\n      __syncthreads();\n" => "", Found::ByAnything;
-    units_beyond_the_cell: "      if (column >= HIDDEN * GATES) continue;\n" => "", Found::By(Fault::OutOfBounds);
-    elements_of_the_first_tile: "(long long)(start + k) * HIDDEN" => "(long long)k * HIDDEN", Found::ByValues;
+    units_beyond_the_cell: "      if (gate_row >= all_gate_rows) continue;\n" => "", Found::By(Fault::OutOfBounds);
+    elements_of_the_first_tile: "(const char*)of_all + (long long)start * HIDDEN * GATES * Weights::WEIGHT_BYTES" => "(const char*)of_all", Found::ByValues;
     no_barrier_before_the_state: "    if (!meet(of, ++barriers)) return false;\n" => "", Found::ByAnything;
     products_with_weights_of_the_gates: "of.w_of_state, of.b_of_state" => "of.w, of.b_of_state", Found::ByAnything;
     no_bias: "unit < HIDDEN ? b[unit * SUMS + gate] : 0.f" => "0.f", Found::ByValues;
+}
+
+/// Bugs in products of x in bfloat16.
+mod fragments {
+    use std::sync::OnceLock;
+
+    use super::{CASES_OF_BUGS, Right, TALL};
+    use crate::harness::{Found, bugs};
+
+    fn is_found(name: &str, replaced: [&str; 2], found: Found) {
+        static OF_ALONE: OnceLock<Vec<Right>> = OnceLock::new();
+        let seeds = TALL + 1 - CASES_OF_BUGS..TALL + 1;
+        super::is_found_in((seeds, &OF_ALONE), &format!("fragments-{name}"), replaced, found);
+    }
+
+    bugs! {
+        super::is_found;
+        units_beyond_the_cell: " && first_gate_row + gate_row < all_gate_rows;" => ";", Found::By(Fault::OutOfBounds);
+        rows_of_the_first_product: "load_vectors(vectors, tile, first_row, start / 2)" => "load_vectors(vectors, tile, 0, start / 2)", Found::ByValues;
+        gate_rows_of_the_first_product: "const int gate_row = first + Fragment::gate_row(at), k = start" => "const int gate_row = Fragment::gate_row(at), k = start", Found::ByValues;
+    }
 }

@@ -98,14 +98,14 @@ fn is_found(name: &str, replaced: [&str; 2], found: Found) {
 
 bugs! {
     super::is_found;
-    no_barrier_before_filling: "start += CHUNK) {\n    __syncthreads();" => "start += CHUNK) {", Found::By(Fault::DataRace);
-    no_barrier_after_filling: "    }\n    __syncthreads();\n    if (part.unit" => "    }\n    if (part.unit", Found::By(Fault::DataRace);
-    barrier_of_some_units: "    if (part.unit >= units) continue;\n" => "    if (part.unit >= units) return;\n", Found::ByAnything;
-    input_beyond_its_end: "sources[row] && start + k < length ?" => "sources[row] ?", Found::By(Fault::OutOfBounds);
-    no_check_of_sources: "sources[row] && start + k < length ?" => "start + k < length ?", Found::By(Fault::OutOfBounds);
+    no_barrier_before_filling: "start += Product::CHUNK) {\n    __syncthreads();" => "start += Product::CHUNK) {", Found::By(Fault::DataRace);
+    no_barrier_after_filling: "    }\n    __syncthreads();\n    Product::template" => "    }\n    Product::template", Found::By(Fault::DataRace);
+    barrier_of_some_units: "    Product::template" => "    if (part.unit >= units) return;\n    Product::template", Found::ByAnything;
+    input_beyond_its_end: "return at < elements ? Weights::factor(from[at]) : 0;" => "return Weights::factor(from[at]);", Found::By(Fault::OutOfBounds);
+    no_check_of_sources: "source ? Product::word(source + start, at % Product::WORDS, length - start) : 0;" => "Product::word(source + start, at % Product::WORDS, length - start);", Found::By(Fault::OutOfBounds);
     rows_beyond_the_batch: "is_there && of.projected.place == NOWHERE ? look_up(batch, of.x, of.lookup, row) : nullptr" => "look_up(batch, of.x, of.lookup, row)", Found::By(Fault::OutOfBounds);
     sources_of_rows_beyond: "if (part.thread >= ROWS) return;" => "if (part.thread >= part.rows) return;", Found::By(Fault::UninitialisedRead);
-    units_beyond_the_cell: "    if (part.unit >= units) continue;\n" => "", Found::By(Fault::OutOfBounds);
+    units_beyond_the_cell: "    if (part.unit >= units) return;\n    const int count" => "    const int count", Found::By(Fault::OutOfBounds);
     states_of_units_beyond: "  if (part.unit >= of.hidden) return;\n  const Batch batch = as_now(of.batch);\n  for (int at = 0; at < ROWS_OF_THREAD; at++) {\n    const int row = Part::row(part, at);\n    if (row < 0) return;\n    float c" => "  const Batch batch = as_now(of.batch);\n  for (int at = 0; at < ROWS_OF_THREAD; at++) {\n    const int row = Part::row(part, at);\n    if (row < 0) return;\n    float c", Found::ByAnything;
     states_of_rows_beyond: "    if (row < 0) return;\n    float c" => "    float c", Found::By(Fault::OutOfBounds);
     gates_of_rows_beyond: "    if (row < 0) return;\n    float* gates" => "    float* gates", Found::By(Fault::OutOfBounds);
@@ -126,9 +126,15 @@ bugs! {
     an_id_past_the_table: "id >= 0 && id < lookup.rows" => "id >= 0 && id <= lookup.rows", Found::By(Fault::OutOfBounds);
     cut_to_bfloat16: "(bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u" => "bits & 0xffff0000u", Found::ByValues;
     ties_away_from_zero: "(bits + 0x7fffu + ((bits >> 16) & 1u))" => "(bits + 0x8000u)", Found::ByValues;
-    vectors_not_rounded: "return rounded_to_bf16(x);" => "return x;", Found::ByValues;
-    weights_of_another_width: "typedef uint16_t Weight;" => "typedef uint32_t Weight;", Found::By(Fault::OutOfBounds);
-    lower_half_of_a_weight: "(uint32_t)w << 16" => "(uint32_t)w", Found::ByValues;
+    vectors_not_rounded: "rounded_to_bf16(low)" => "low", Found::ByValues;
+    rows_of_weights_one_by_one: "(long long)(k / 2) * units" => "(long long)k * units", Found::By(Fault::OutOfBounds);
+    elements_of_another_register: "start + first + Fragment::element(2 * at)" => "start + first + Fragment::element(at)", Found::ByValues;
+    elements_of_the_first_chunk: "start + first + Fragment::element(2 * at)" => "first + Fragment::element(2 * at)", Found::ByValues;
+    fragments_of_elements_beyond: "if (k < length && part.unit < units)" => "if (part.unit < units)", Found::By(Fault::OutOfBounds);
+    fragments_of_units_beyond: "if (k < length && part.unit < units)" => "if (k < length)", Found::By(Fault::OutOfBounds);
+    registers_of_gates_exchanged: "weights[0][gate + 1], weights[1][gate], " => "weights[1][gate], weights[0][gate + 1], ", Found::ByValues;
+    units_of_the_first_warp: " + threadIdx.y * UNITS_OF_WARP + " => " + ", Found::By(Fault::DataRace);
+    rows_of_another_half: "at / 2 * Fragment::ROWS + Fragment::row_of_sum(at % 2)" => "Fragment::row_of_sum(at % 2)", Found::ByAnything;
     failure_is_no_atomic: "atomicMax(lookup.failed, 1u)" => "*lookup.failed = 1", Found::By(Fault::DataRace);
     failure_of_padding: "node_of(batch, row) < batch.rows[row].length && " => "", Found::ByValues;
     failure_after_the_end: " && !(batch.ended && batch.ended[batch.rows[row].slot])" => "", Found::ByValues;

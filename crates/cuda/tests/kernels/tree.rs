@@ -186,7 +186,7 @@ fn cases() -> impl Iterator<Item = ((Kind, Places), Precision)> {
 }
 
 /// Rows, elements of x, units.
-const SHAPES: [[usize; 3]; 2] = [[5, 3, 6], [19, 50, 40]];
+const SHAPES: [[usize; 3]; 2] = [[5, 3, 6], [19, 70, 40]];
 
 #[test]
 fn nodes_of_trees_are_right() {
@@ -236,7 +236,7 @@ fn is_found(name: &str, replaced: [&str; 2], found: Found) {
 
 bugs! {
     super::is_found;
-    no_barrier_after_sources: "start += CHUNK) {\n    __syncthreads();" => "start += CHUNK) {", Found::By(Fault::DataRace);
+    no_barrier_after_sources: "start += Product::CHUNK) {\n    __syncthreads();" => "start += Product::CHUNK) {", Found::By(Fault::DataRace);
     sources_of_some_rows: "  if (part.thread < ROWS) {\n" => "  if (part.thread < part.rows) {\n", Found::By(Fault::UninitialisedRead);
     words_of_rows_beyond: "part.thread < part.rows ? look_up(of.batch, of.first, of.lookup, part.first + part.thread) : nullptr" => "look_up(of.batch, of.first, of.lookup, part.first + part.thread)", Found::By(Fault::OutOfBounds);
     children_of_rows_beyond: "part.thread < part.rows ? (const float*)locate(batch, of, part.first + part.thread) : nullptr" => "(const float*)locate(batch, of, part.first + part.thread)", Found::By(Fault::OutOfBounds);
