@@ -71,6 +71,14 @@ def test_ids_and_parameters(serve):
     assert len(streamed(server, long)) == 200
 
 
+def test_fields_of_other_servers_clients_are_taken(serve):
+    server = serve("g2p", "--log-details")
+    body = {"text_input": "Hello", "stream": False, "max_tokens": 3, "bad_words": ["x"], "id": None}
+    assert whole(server, body)["text_output"] == "HH EH1 L"
+    body = {"text_input": "Hello", "parameters": {"max_tokens": 3.0, "temperature": 0.5}}
+    assert [event["text_output"] for event in streamed(server, body)] == ["HH", "EH1", "L"]
+
+
 def test_text_may_come_in_chunks(serve):
     server = serve("langid")
     text = "Tous les êtres humains naissent libres et égaux en dignité et en droits."
@@ -92,10 +100,11 @@ def test_a_model_without_steps_is_told_whole(serve):
 @pytest.mark.parametrize(
     "path, body, status, expected",
     [
-        ("g2p/generate", {"text": "x"}, 400, "unknown field `text`"),
+        ("g2p/generate", {"text": "x"}, 400, "`text_input` is missing"),
         ("g2p/generate", {}, 400, "text_input"),
         ("g2p/generate_stream", {"text_input": ""}, 400, "empty sequence"),
-        ("g2p/generate_stream", {"text_input": "x", "parameters": {"x": 1}}, 400, "parameter 'x'"),
+        ("g2p/generate", {"text_input": 5}, 400, "text_input"),
+        ("g2p/generate", {"text_input": "x", "max_tokens": "few"}, 400, "parameter 'max_steps'"),
         ("nobody/generate", {"text_input": "x"}, 404, "nobody"),
         ("words/generate", {"text_input": "x"}, 400, "takes no text"),
         ("words/generate_stream", {"text_input": "x"}, 400, "takes no text"),

@@ -190,6 +190,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = duration)]
     pub(crate) grace: Duration,
 
+    /// Log what requests bring that has no meaning here, such as parameters that other servers take
+    #[arg(long)]
+    pub(crate) log_details: bool,
+
     #[command(flatten)]
     pub(crate) machine: MachineArgs,
 }

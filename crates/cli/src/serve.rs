@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use batchmaker::{Fairness, Slices, ask_for_slices};
-use batchmaker_server::{Ports, Server, ServerConfig, Stopped, log};
+use batchmaker_server::{Ports, Server, ServerConfig, Stopped, log, log_details};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -42,6 +42,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         grace: args.grace,
         ..ServerConfig::default()
     };
+    log_details(args.log_details);
     raise_file_limit();
     let ports = Ports::take(&config)?;
     let prepared = prepare(&args.models, &args.machine, &args.policy, fairness(args), limits)?;

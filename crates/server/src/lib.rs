@@ -8,7 +8,7 @@
 //! | `log.rs` | lines on standard error, for which nothing waits |
 //! | `serving/` | what every transport shares: |
 //! | `serving/app.rs` | the engine, the models' records, the metrics |
-//! | `serving/parameters.rs` | what a request's parameters mean; unknown ones are refused |
+//! | `serving/parameters.rs` | what a request's parameters mean; unknown ones are ignored |
 //! | `serving/tensors.rs` | tensors of the protocol and of the engine |
 //! | `serving/exchange.rs` | a request to the engine, within the budget, and the engine's reply as a response |
 //! | `serving/heavy_work.rs` | work on what is large, on threads of its own |
@@ -55,5 +55,5 @@ mod serving;
 
 pub use config::ServerConfig;
 pub use lifecycle::{Addresses, ListenError, Ports, Server, ServerError, Stopped};
-pub use log::{flush_log, log};
+pub use log::{flush_log, log, log_details};
 pub use serving::offline;

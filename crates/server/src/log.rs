@@ -5,6 +5,7 @@
 
 use std::io::{Write, stderr};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -23,6 +24,20 @@ enum Entry {
 /// Writes `batchmaker: `, `line` and an end of line.
 pub fn log(line: &str) {
     send(Entry::Line(format!("batchmaker: {line}\n")));
+}
+
+static IS_DETAILED: AtomicBool = AtomicBool::new(false);
+
+/// Whether lines about single requests are written, too: what the server ignores of them.
+pub fn log_details(is_detailed: bool) {
+    IS_DETAILED.store(is_detailed, Ordering::Relaxed);
+}
+
+/// Writes a line about a single request, if such ones are wanted.
+pub(crate) fn log_detail(line: impl FnOnce() -> String) {
+    if IS_DETAILED.load(Ordering::Relaxed) {
+        log(&line());
+    }
 }
 
 /// Waits until all lines are written, but not for long: for the end of a process.

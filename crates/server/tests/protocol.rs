@@ -66,16 +66,28 @@ fn paths_verbs_and_bodies_that_are_wrong_are_told_so() {
     let table: &[(&str, &str, &[u8], u16, &str)] = &[
         ("GET", "/", b"", 404, "there is nothing at /"),
         ("POST", "/v3/x", b"{}", 404, "there is nothing at /v3/x"),
-        ("GET", "/v2/models/none", b"", 404, "there is no model 'none' here"),
-        ("GET", "/v2/models/none/ready", b"", 404, "there is no model 'none' here"),
+        ("GET", "/v2/models/none", b"", 404, "Request for unknown model: 'none' is not found"),
+        (
+            "GET",
+            "/v2/models/none/ready",
+            b"",
+            404,
+            "Request for unknown model: 'none' is not found",
+        ),
         ("GET", "/v2/models/%ff", b"", 404, "there is nothing at /v2/models/%ff"),
-        ("POST", "/v2/models/none/infer", &good, 404, "there is no model 'none' here"),
+        (
+            "POST",
+            "/v2/models/none/infer",
+            &good,
+            404,
+            "Request for unknown model: 'none' is not found",
+        ),
         (
             "POST",
             "/v2/models/lstm1/versions/9/infer",
             &good,
             404,
-            "there is no version '9' of model 'lstm1' here, only '1'",
+            "Request for unknown model: 'lstm1' version 9 is not found; served here: 1",
         ),
         ("POST", "/v2/models/lstm1", b"", 405, "/v2/models/lstm1 does not take POST"),
         ("GET", INFER, b"", 405, "/v2/models/lstm1/infer does not take GET"),
@@ -91,7 +103,13 @@ fn paths_verbs_and_bodies_that_are_wrong_are_told_so() {
         ("POST", INFER, b"\xff", 400, "UTF-8"),
         ("POST", INFER, &bytes(&double), 400, "input 'x': expected data type FP32, got FP64"),
         ("POST", INFER, &bytes(&json!({"inputs": []})), 400, "x"),
-        ("POST", INFER, &parameter("speed", json!(11)), 400, "'speed' is not supported"),
+        (
+            "POST",
+            INFER,
+            &outputs(json!([{"name": "y", "parameters": {"classification": 2}}])),
+            400,
+            "'classification' is not supported",
+        ),
         ("POST", INFER, &parameter("priority", json!("high")), 400, "'priority'"),
         (
             "POST",
@@ -124,7 +142,7 @@ fn messages_repeat_little_of_what_came() {
         format!("\"{long}\"").into_bytes(),
         format!(r#"{{"inputs":"{long}"}}"#).into_bytes(),
         format!(r#"{{"inputs":["{long}"]}}"#).into_bytes(),
-        parameter(&json!({(&long): 1})),
+        parameter(&json!({"sequence_id": [long]})),
         parameter(&json!({"priority": long})),
         bytes(&with(body(2), "outputs", json!([{"name": long}]))),
         id(1025),
@@ -344,7 +362,8 @@ fn offline_lines_are_answered_as_over_http() {
     let refusal = |model: &str, line: &[u8]| {
         offline::submit(&engine, model, line).map(|_| ()).unwrap_err().to_string()
     };
-    assert_eq!(refusal("none", &line), "there is no model 'none' here");
+    let unknown = "Request for unknown model: 'none' is not found; served here: lstm1";
+    assert_eq!(refusal("none", &line), unknown);
     assert!(refusal("lstm1", b"plain text").starts_with("request"));
     for (name, value, message) in [
         ("timeout", json!(5), "parameter 'timeout' has no meaning here"),

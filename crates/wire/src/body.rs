@@ -216,8 +216,7 @@ fn read_tensor<'a>(
 ) -> Result<EncodedTensor<'a>, WireError> {
     let datatype: String = json_head::required(head.datatype, "datatype", "a string")?;
     let datatype: Datatype = datatype.parse()?;
-    let dimensions: Vec<i64> = json_head::required(head.shape, "shape", "a list of integers")?;
-    let shape = parse_shape(&dimensions)?;
+    let shape = parse_shape(&json_head::dimensions(head.shape)?)?;
     let mut parameters = json_head::parameters(head.parameters)?;
     let elements = match (head.data, parameters.remove(BINARY_DATA_SIZE)) {
         (Some(text), None) => Elements::Json(text.get()),

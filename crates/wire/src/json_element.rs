@@ -27,8 +27,7 @@ macro_rules! integer {
             }
 
             fn parse(token: &str) -> Option<Self> {
-                // The only integer of JSON that Rust does not read as an unsigned one.
-                if token == "-0" { Some(0) } else { token.parse().ok() }
+                token.parse().ok().or_else(|| digits_of_whole(token)?.parse().ok())
             }
 
             fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -39,6 +38,34 @@ macro_rules! integer {
 }
 
 integer!(u8, u16, u32, u64, i8, i16, i32, i64);
+
+/// The digits of a whole number that is written with a fraction, an exponent or as a negative zero: some clients write
+/// integers as floats. None if it is not whole, or longer than an integer of 64 bits.
+fn digits_of_whole(token: &str) -> Option<String> {
+    const ZEROS_MAX: usize = 20;
+    let (mantissa, exponent) = token.split_once(['e', 'E']).unwrap_or((token, "0"));
+    let exponent: i64 = exponent.parse().ok()?;
+    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
+    let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{integer}{fraction}");
+    if integer.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let zeros = exponent.checked_sub(i64::try_from(fraction.len()).ok()?)?;
+    let digits = digits.trim_start_matches('0');
+    if digits.is_empty() {
+        return Some("0".to_owned());
+    }
+    match usize::try_from(zeros) {
+        Ok(zeros) if zeros <= ZEROS_MAX => Some(format!("{sign}{digits}{}", "0".repeat(zeros))),
+        Ok(_) => None,
+        Err(_) => {
+            let len = digits.len().checked_sub(usize::try_from(zeros.unsigned_abs()).ok()?)?;
+            let (kept, rest) = digits.split_at(len);
+            rest.bytes().all(|digit| digit == b'0').then(|| format!("{sign}{kept}"))
+        }
+    }
+}
 
 /// A float, whose text is read as a `$via` (FP16 and BF16 are rounded from an f32).
 macro_rules! float {
@@ -144,7 +171,7 @@ mod tests {
     fn elements_of_another_type_are_refused() {
         let first = |datatype, text: &str| refusal(datatype, &[2], text);
         let expected = "expected an integer from -128 to 127";
-        for token in ["1.5", "1e2", "128", "-129", "true", "null", "\"1\""] {
+        for token in ["1.5", "1e3", "15e-1", "128", "-129", "true", "null", "\"1\""] {
             assert_eq!(
                 first(Datatype::Int8, &format!("[0,{token}]")),
                 format!("element 1 is {token}, {expected}")
@@ -185,6 +212,20 @@ mod tests {
         let bools = vec![true, false, true, false];
         assert_eq!(read(Datatype::Bool, &[4], "[1,0,true,false]"), bools.into());
         assert_eq!(read(Datatype::Uint8, &[2], "[-0,0]"), vec![0u8, 0].into());
+    }
+
+    #[test]
+    fn whole_floats_are_integers() {
+        let text = "[1.0,-2.50e1,1e2,1200e-2,0.0e99,-0.0]";
+        let integers = vec![1i8, -25, 100, 12, 0, 0];
+        assert_eq!(read(Datatype::Int8, &[6], text), integers.into());
+        let exact = vec![9_007_199_254_740_993i64, i64::MIN];
+        let text = "[9007199254740993.0,-9223372036854775808.00]";
+        assert_eq!(read(Datatype::Int64, &[2], text), exact.into());
+        for token in ["1e99", "-1e999999999999", "1e-999999999999", "9223372036854775808.0"] {
+            let error = refusal(Datatype::Int64, &[2], &format!("[0,{token}]"));
+            assert!(error.starts_with("element 1 is"), "{error}");
+        }
     }
 
     #[test]

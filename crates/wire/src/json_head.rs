@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use crate::datatype::Datatype;
 use crate::error::{WireError, excerpt};
 use crate::json_data::JsonData;
-use crate::parameter::{Parameter, Parameters};
+use crate::parameter::{Parameter, Parameters, whole};
 
 /// The most tensors in a list: a false list of many empty ones would take far more memory than
 /// its text.
@@ -119,8 +119,46 @@ pub(crate) fn required<'a, T: Deserialize<'a>>(
 
 /// Reads the field `parameters`.
 pub(crate) fn parameters(field: Field<'_>) -> Result<Parameters, WireError> {
-    let expected = "an object of booleans, numbers and strings";
-    Ok(optional(field, "parameters", expected)?.unwrap_or_default())
+    Ok(optional(field, "parameters", "an object")?.unwrap_or_default())
+}
+
+/// Reads the field `shape`.
+pub(crate) fn dimensions(field: Field<'_>) -> Result<Vec<i64>, WireError> {
+    let dimensions: Vec<Dimension> = required(field, "shape", "a list of integers")?;
+    Ok(dimensions.into_iter().map(|Dimension(size)| size).collect())
+}
+
+/// An integer, which some clients write as a float.
+struct Dimension(i64);
+
+impl<'de> Deserialize<'de> for Dimension {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct DimensionVisitor;
+
+        impl Visitor<'_> for DimensionVisitor {
+            type Value = Dimension;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an integer")
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Dimension, E> {
+                Ok(Dimension(value))
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Dimension, E> {
+                i64::try_from(value).map(Dimension).map_err(E::custom)
+            }
+
+            fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Dimension, E> {
+                whole(value)
+                    .map(Dimension)
+                    .ok_or_else(|| E::invalid_value(Unexpected::Float(value), &self))
+            }
+        }
+
+        deserializer.deserialize_any(DimensionVisitor)
+    }
 }
 
 /// A structure read from a JSON object alone: what serde derives also takes a list of the fields.

@@ -6,8 +6,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{Error as _, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// Parameters by name.
 pub type Parameters = BTreeMap<String, Parameter>;
@@ -29,7 +33,14 @@ pub enum Parameter {
     F64(f64),
     /// Text.
     String(String),
+    /// What no parameter of the protocol is, as JSON: null, a list or an object. Some clients send such ones for
+    /// purposes of their own.
+    #[serde(serialize_with = "write_json")]
+    Json(String),
 }
+
+/// The largest float up to which all whole numbers are floats.
+const WHOLE_MAX: f64 = (1u64 << 53) as f64;
 
 impl Parameter {
     /// The boolean, if it is one.
@@ -40,22 +51,28 @@ impl Parameter {
         }
     }
 
-    /// The integer, of whichever width, if it is within the range of `i64`.
+    /// The integer, of whichever width, if it is within the range of `i64`; or a float that is one and at most 2^53
+    /// in magnitude.
     pub fn as_i64(&self) -> Option<i64> {
         match *self {
             Self::I64(value) => Some(value),
             Self::U64(value) => value.try_into().ok(),
+            Self::F64(value) => whole(value),
             _ => None,
         }
     }
 
-    /// The integer, of whichever width, if it is not negative.
+    /// The integer, of whichever width, if it is not negative; or a float that is one and at most 2^53.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
-            Self::I64(value) => value.try_into().ok(),
             Self::U64(value) => Some(value),
-            _ => None,
+            _ => self.as_i64()?.try_into().ok(),
         }
+    }
+
+    /// Whether it is the null of JSON, which some clients write where there is no value.
+    pub fn is_null(&self) -> bool {
+        matches!(self, Self::Json(text) if text == "null")
     }
 
     /// The number, integers included (rounded beyond 2^53).
@@ -75,6 +92,15 @@ impl Parameter {
             _ => None,
         }
     }
+}
+
+/// The integer that a float is, if it is at most 2^53 in magnitude.
+pub(crate) fn whole(value: f64) -> Option<i64> {
+    (value.fract() == 0.0 && value.abs() <= WHOLE_MAX).then_some(value as i64)
+}
+
+fn write_json<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    RawValue::from_string(text.to_owned()).map_err(S::Error::custom)?.serialize(serializer)
 }
 
 impl From<bool> for Parameter {
@@ -122,6 +148,7 @@ impl fmt::Display for Parameter {
             Self::U64(value) => write!(f, "{value}"),
             Self::F64(value) => write!(f, "{value:?}"),
             Self::String(value) => write!(f, "{value:?}"),
+            Self::Json(text) => f.write_str(text),
         }
     }
 }
@@ -130,11 +157,25 @@ impl<'de> Deserialize<'de> for Parameter {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ParameterVisitor;
 
-        impl Visitor<'_> for ParameterVisitor {
+        impl<'de> Visitor<'de> for ParameterVisitor {
             type Value = Parameter;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a boolean, a number or a string")
+                f.write_str("a value")
+            }
+
+            fn visit_unit<E>(self) -> Result<Parameter, E> {
+                Ok(Parameter::Json(Value::Null.to_string()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Parameter, A::Error> {
+                let list = Value::deserialize(SeqAccessDeserializer::new(list))?;
+                Ok(Parameter::Json(list.to_string()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Parameter, A::Error> {
+                let object = Value::deserialize(MapAccessDeserializer::new(object))?;
+                Ok(Parameter::Json(object.to_string()))
             }
 
             fn visit_bool<E>(self, value: bool) -> Result<Parameter, E> {
@@ -182,22 +223,37 @@ mod tests {
         assert_eq!(Parameter::U64(7).as_i64(), Some(7));
         assert_eq!(read("-1").as_u64(), None);
         assert_eq!(read("9223372036854775808").as_i64(), None);
-        assert_eq!(read("7.0").as_u64(), None);
+        assert_eq!((read("7.0").as_u64(), read("-7e1").as_i64()), (Some(7), Some(-70)));
+        assert_eq!((read("7.5").as_i64(), read("1e17").as_u64()), (None, None));
         assert_eq!(read("7").as_f64(), Some(7.0));
     }
 
     #[test]
     fn values_are_written_as_they_are_read() {
-        for json in ["true", "-5", "18446744073709551615", "0.1", "1e300", "\"a\\\"b\""] {
+        for json in [
+            "true",
+            "-5",
+            "18446744073709551615",
+            "0.1",
+            "1e300",
+            "\"a\\\"b\"",
+            "null",
+            "[1,\"a\"]",
+            "{\"a\":[1.5]}",
+        ] {
             assert_eq!(serde_json::to_string(&read(json)).unwrap().replace("e+", "e"), json);
         }
     }
 
     #[test]
-    fn nothing_else_is_a_parameter() {
+    fn lists_objects_and_null_are_kept_as_text() {
         for json in ["null", "[1]", "{}"] {
-            let error = serde_json::from_str::<Parameter>(json).unwrap_err().to_string();
-            assert!(error.contains("expected a boolean, a number or a string"), "{error}");
+            let value = read(json);
+            assert_eq!(value.to_string(), json);
+            assert_eq!((value.as_u64(), value.as_bool(), value.as_str()), (None, None, None));
+            assert_eq!(value.is_null(), json == "null");
         }
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        assert!(serde_json::from_str::<Parameter>(&deep).is_err());
     }
 }

@@ -88,7 +88,9 @@ fn status_of(error: &ServeError) -> StatusCode {
         },
         // Triton answers a server that is not ready with 400 too.
         ServeError::Invalid(_) | ServeError::NotReady => StatusCode::BAD_REQUEST,
-        ServeError::UnknownVersion { .. } => StatusCode::NOT_FOUND,
+        ServeError::UnknownModel { .. } | ServeError::UnknownVersion { .. } => {
+            StatusCode::NOT_FOUND
+        }
         ServeError::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
         ServeError::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
         ServeError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -153,8 +155,14 @@ mod tests {
             (
                 404,
                 Invalid,
+                ServeError::UnknownModel { model: "m".into(), served: "a, b".into() }.into(),
+                "Request for unknown model: 'm' is not found; served here: a, b",
+            ),
+            (
+                404,
+                Invalid,
                 unknown_version.into(),
-                "there is no version '9' of model 'm' here, only '1'",
+                "Request for unknown model: 'm' version 9 is not found; served here: 1",
             ),
             (404, Invalid, HttpError::UnknownPath("/x".into()), "there is nothing at /x"),
             (405, Invalid, wrong_verb, "/v2 does not take PUT"),

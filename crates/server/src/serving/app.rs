@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use batchmaker::Model;
-use batchmaker::{Engine, EngineError};
+use batchmaker::{Engine, Model};
 
 use crate::config::ServerConfig;
 use crate::serving::attempt::ModelRecord;
@@ -69,6 +68,14 @@ impl App {
     }
 }
 
+/// The model `name` of an engine.
+pub(crate) fn find_model<'a>(engine: &'a Engine, name: &str) -> Result<&'a Model, ServeError> {
+    engine.model(name).ok_or_else(|| {
+        let served: Vec<&str> = engine.models().iter().map(|model| &*model.name).collect();
+        ServeError::UnknownModel { model: name.to_owned(), served: served.join(", ") }
+    })
+}
+
 impl Target {
     /// Finds the model `name`; `version`, where it is given, must be the one that is served.
     pub(crate) fn find(
@@ -76,8 +83,7 @@ impl Target {
         name: &str,
         version: Option<&str>,
     ) -> Result<Self, ServeError> {
-        let unknown = || EngineError::UnknownModel(name.to_owned());
-        let served = app.engine.model(name).ok_or_else(unknown)?.version.as_str();
+        let served = find_model(&app.engine, name)?.version.as_str();
         match version {
             Some(asked) if asked != served => Err(ServeError::UnknownVersion {
                 model: name.to_owned(),

@@ -17,7 +17,12 @@ pub(crate) enum ServeError {
     Wire(#[from] WireError),
     #[error("{0}")]
     Invalid(String),
-    #[error("there is no version '{asked}' of model '{model}' here, only '{served}'")]
+    // Triton's text, which its stock clients look for.
+    #[error("Request for unknown model: '{model}' is not found; served here: {served}")]
+    UnknownModel { model: String, served: String },
+    #[error(
+        "Request for unknown model: '{model}' version {asked} is not found; served here: {served}"
+    )]
     UnknownVersion { model: String, asked: String, served: String },
     #[error("there was no reply within the request's timeout of {timeout_us} µs")]
     TimedOut { timeout_us: u64 },
@@ -42,6 +47,7 @@ impl ServeError {
             Self::Engine(error) => outcome_of(error),
             Self::Wire(_)
             | Self::Invalid(_)
+            | Self::UnknownModel { .. }
             | Self::UnknownVersion { .. }
             | Self::Unsupported(_)
             | Self::NotReady => Outcome::Invalid,

@@ -1,12 +1,15 @@
 //! Text in, text out: a request of text as a request of tensors, and the text of its reply, whole or as
 //! it is computed.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::fmt;
 
 use batchmaker::Model;
 use batchmaker::{NamedTensor, Pending, Reply, TensorData};
 use batchmaker_wire as wire;
-use serde::Deserialize;
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use wire::{InferRequest, RequestedOutput, RequestedOutputs};
 
@@ -19,37 +22,95 @@ const INPUT: &str = "text";
 /// The parameter of a request that says how tensors travel; it has no meaning for text.
 const BINARY_OUTPUT: &str = "binary_data_output";
 
+/// How clients of language models name the most steps.
+const MAX_TOKENS: &str = "max_tokens";
+
 /// The most bytes of the JSON of a request's parameters, which take far more memory than their text.
 const PARAMETERS_BYTES_MAX: usize = 64 << 10;
 
-/// The body of a request.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GenerateRequest<'a> {
-    id: Option<String>,
-    text_input: String,
-    #[serde(borrow)]
-    parameters: Option<&'a RawValue>,
-}
+/// The most fields of a request.
+const FIELDS_MAX: usize = 256;
 
-/// Reads the body of a request: `{"id"?, "text_input", "parameters"?}`.
+/// Bytes of a field's name in a message.
+const NAME_BYTES_SHOWN: usize = 64;
+
+/// Reads the body of a request: `{"id"?, "text_input", "parameters"?}`. Other fields are parameters, too.
 ///
 /// # Errors
 /// It is something else, or the model takes no text, or gives none.
 pub(crate) fn read(model: &Model, body: &[u8]) -> Result<InferRequest, ServeError> {
     let invalid = |error: serde_json::Error| ServeError::Invalid(cut(format!("request: {error}")));
-    let GenerateRequest { id, text_input, parameters } =
-        serde_json::from_slice(body).map_err(invalid)?;
-    let parameters = parameters.map_or("{}", RawValue::get);
-    if parameters.len() > PARAMETERS_BYTES_MAX {
-        let found = parameters.len();
+    let Fields(fields) = serde_json::from_slice(body).map_err(invalid)?;
+    let of =
+        |name: &str| fields.iter().find(|(own, _)| own == name).map_or("null", |of| of.1.get());
+    let others = fields.iter().filter(|(name, _)| !["id", "text_input"].contains(&&**name));
+    let found: usize = others.clone().map(|(name, value)| name.len() + value.get().len()).sum();
+    if found > PARAMETERS_BYTES_MAX {
         let reason = format!(
             "request: parameters have {found} bytes, expected at most {PARAMETERS_BYTES_MAX}"
         );
         return Err(ServeError::Invalid(reason));
     }
-    let parameters = serde_json::from_str(parameters).map_err(invalid)?;
-    request(model, id, text_input, parameters)
+    let id = serde_json::from_str(of("id")).map_err(|error| invalid_field("id", &error))?;
+    let text: Option<String> = serde_json::from_str(of("text_input"))
+        .map_err(|error| invalid_field("text_input", &error))?;
+    let text = text.ok_or_else(|| {
+        ServeError::Invalid("request: the field `text_input` is missing".to_owned())
+    })?;
+    let parameters: Option<wire::Parameters> = serde_json::from_str(of("parameters"))
+        .map_err(|error| invalid_field("parameters", &error))?;
+    let mut parameters = parameters.unwrap_or_default();
+    for (name, value) in others.filter(|(name, _)| name != "parameters") {
+        let value = serde_json::from_str(value.get()).map_err(invalid)?;
+        parameters.entry(name.clone().into_owned()).or_insert(value);
+    }
+    if let Some(most) = parameters.remove(MAX_TOKENS) {
+        parameters.entry("max_steps".to_owned()).or_insert(most);
+    }
+    request(model, id, text, parameters)
+}
+
+fn invalid_field(name: &str, error: &serde_json::Error) -> ServeError {
+    ServeError::Invalid(cut(format!("request: {name}: {error}")))
+}
+
+/// The fields of a JSON object: at most [`FIELDS_MAX`], each once.
+struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+/// The name of a field, whose text is borrowed where it has no escape.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FieldsVisitor;
+
+        impl<'de> Visitor<'de> for FieldsVisitor {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+                let mut fields: Vec<(Cow<'de, str>, &'de RawValue)> = Vec::new();
+                while let Some((Name(name), value)) = map.next_entry()? {
+                    if fields.iter().any(|(other, _)| *other == name) {
+                        let name = &name[..name.floor_char_boundary(NAME_BYTES_SHOWN)];
+                        return Err(A::Error::custom(format!("duplicate field `{name}`")));
+                    }
+                    if fields.len() == FIELDS_MAX {
+                        let text = format!("expected at most {FIELDS_MAX} fields, got more");
+                        return Err(A::Error::custom(text));
+                    }
+                    fields.push((name, value));
+                }
+                Ok(Fields(fields))
+            }
+        }
+
+        deserializer.deserialize_map(FieldsVisitor)
+    }
 }
 
 /// The request for the text that a model makes of `text`.

@@ -1,10 +1,11 @@
 //! Requests and replies as lines, without a network: for a program that runs a model over a file.
 
 use batchmaker::Model;
-use batchmaker::{Engine, EngineError, Pending, Reply, Request};
+use batchmaker::{Engine, Pending, Reply, Request};
 use batchmaker_wire as wire;
 use wire::{DataFormat, InferRequest, Tensor};
 
+use crate::serving::app::find_model;
 use crate::serving::error::ServeError;
 use crate::serving::exchange::Form;
 use crate::serving::{exchange, parameters};
@@ -53,8 +54,7 @@ pub fn encode(context: Context, reply: Reply) -> Result<Vec<u8>, LineError> {
 }
 
 fn read(engine: &Engine, model: &str, line: &[u8]) -> Result<(Context, Request), ServeError> {
-    let unknown = || ServeError::Engine(EngineError::UnknownModel(model.to_owned()));
-    let model = engine.model(model).ok_or_else(unknown)?;
+    let model = find_model(engine, model)?;
     let request = parse(model, line)?;
     let scheduling = parameters::read(&request, None)?;
     if scheduling.timeout.is_some() {

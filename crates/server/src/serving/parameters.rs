@@ -1,17 +1,23 @@
-//! The parameters of a request. One that has no meaning here is refused by name.
+//! The parameters of a request. Clients send some that have no meaning here, for purposes of their own: these are ignored. Those of the protocol
+//! whose meaning is not built are refused by name.
 
 use std::time::Duration;
 
 use batchmaker::{SessionChunk, SessionKey};
 use batchmaker_wire::{InferRequest, Parameter, Parameters};
 
-use crate::serving::error::ServeError;
+use crate::log::log_detail;
+use crate::serving::error::{ServeError, cut};
 
 /// The name of the header that may name a session, so that proxies can hash it.
 pub(crate) const SESSION: &str = "x-session-id";
 
 /// Bytes of a session's name: it is kept for as long as the session.
 const SESSION_NAME_MAX: usize = 256;
+
+/// Parameters of tensors that would change the reply, were they built.
+const NOT_BUILT: [&str; 4] =
+    ["classification", "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"];
 
 /// The scheduling that a request asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,17 +39,13 @@ pub(crate) fn read(
     session_header: Option<&str>,
 ) -> Result<Scheduling, ServeError> {
     for input in &request.inputs {
-        if let Some(name) = input.parameters.keys().next() {
-            return Err(refuse(&format!("input '{}': parameter", input.name), name));
-        }
+        check_of_tensor("input", &input.name, &input.parameters)?;
     }
     for output in &request.outputs.list {
-        if let Some(name) = output.parameters.keys().next() {
-            return Err(refuse(&format!("output '{}': parameter", output.name), name));
-        }
+        check_of_tensor("output", &output.name, &output.parameters)?;
     }
     let mut scheduling = Scheduling::default();
-    for (name, value) in &request.parameters {
+    for (name, value) in request.parameters.iter().filter(|(_, value)| !value.is_null()) {
         match name.as_str() {
             "priority" => {
                 let priority = value.as_u64().and_then(|value| u32::try_from(value).ok());
@@ -67,7 +69,7 @@ pub(crate) fn read(
                 }
             }
             "sequence_id" | "sequence_start" | "sequence_end" => {}
-            _ => return Err(refuse("parameter", name)),
+            _ => ignore("request", name),
         }
     }
     scheduling.session = session(&request.parameters, session_header)?;
@@ -80,7 +82,8 @@ fn session(
     header: Option<&str>,
 ) -> Result<Option<SessionChunk>, ServeError> {
     let expected = "a number from 0 to 18446744073709551615 or a text";
-    let of_parameter = match parameters.get("sequence_id") {
+    let given = |name: &str| parameters.get(name).filter(|value| !value.is_null());
+    let of_parameter = match given("sequence_id") {
         None => None,
         Some(id) => {
             let text = id.as_str().map(str::to_owned).or(id.as_u64().map(|id| id.to_string()));
@@ -105,7 +108,7 @@ fn session(
             "parameter 'sequence_id': expected at most {SESSION_NAME_MAX} bytes, got {found}"
         )));
     }
-    let flag = |name: &str| match parameters.get(name) {
+    let flag = |name: &str| match given(name) {
         None => Ok(false),
         Some(value) => value.as_bool().ok_or_else(|| wrong(name, "true or false", value)),
     };
@@ -136,8 +139,21 @@ fn wrong(name: &str, expected: &str, value: &Parameter) -> ServeError {
     ServeError::Invalid(format!("parameter '{name}': expected {expected}, got {value}"))
 }
 
-fn refuse(place: &str, name: &str) -> ServeError {
-    ServeError::Invalid(format!("{place} '{name}' is not supported by this server"))
+/// Checks the parameters of a tensor, of which none has a meaning here.
+fn check_of_tensor(role: &str, tensor: &str, parameters: &Parameters) -> Result<(), ServeError> {
+    for (name, _) in parameters.iter().filter(|(_, value)| !value.is_null()) {
+        if NOT_BUILT.contains(&name.as_str()) {
+            return Err(ServeError::Invalid(format!(
+                "{role} '{tensor}': parameter '{name}' is not supported by this server"
+            )));
+        }
+        ignore(&format!("{role} '{tensor}'"), name);
+    }
+    Ok(())
+}
+
+fn ignore(place: &str, name: &str) {
+    log_detail(|| cut(format!("{place}: parameter '{name}' has no meaning here, and is ignored")));
 }
 
 #[cfg(test)]
@@ -173,7 +189,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_or_unknown_is_refused_by_name() {
+    fn what_is_unknown_is_ignored() {
+        let unknown = r#""speed": 11, "headers": {"a": [1]}, "stream": null"#;
+        assert_eq!(parameters(unknown), Ok(Scheduling::default()));
+        let nulls = r#""priority": null, "sequence_id": null, "sequence_start": null"#;
+        assert_eq!(parameters(nulls), Ok(Scheduling::default()));
+        let of_tensors = r#""outputs": [{"name": "y", "parameters": {"content_type": "np"}}]"#;
+        assert_eq!(parse(of_tensors), Ok(Scheduling::default()));
+        let whole = parameters(r#""priority": 2.0, "max_steps": 3e0"#).unwrap();
+        assert_eq!((whole.priority, whole.steps.max_steps), (2, Some(3)));
+    }
+
+    #[test]
+    fn what_is_wrong_or_not_built_is_refused_by_name() {
         let table = [
             (
                 r#""priority": "high""#,
@@ -184,7 +212,14 @@ mod tests {
                 "parameter 'priority': expected an integer from 0 to 4294967295, got 4294967296",
             ),
             (r#""timeout": -1"#, "parameter 'timeout': expected a number of microseconds, got -1"),
-            (r#""speed": 11"#, "parameter 'speed' is not supported by this server"),
+            (
+                r#""priority": [1]"#,
+                "parameter 'priority': expected an integer from 0 to 4294967295, got [1]",
+            ),
+            (
+                r#""timeout": 1.5"#,
+                "parameter 'timeout': expected a number of microseconds, got 1.5",
+            ),
             (
                 r#""sequence_id": -5"#,
                 "parameter 'sequence_id': expected a number from 0 to 18446744073709551615 or a \
