@@ -28,7 +28,7 @@ constexpr float LEAST = -3.402823466e38f;
 // Whether one output precedes another: its sum is greater, or as great and its index less.
 DEVICE bool precedes(Greatest a, Greatest b) { return a.sum > b.sum || (a.sum == b.sum && a.output < b.output); }
 
-// The greatest of the threads of a warp whose numbers are the same but for some of the bits of 31, in each of them.
+// Lanes of a warp whose numbers differ in the bits from `least_bit` to 16 alone take part together; each gets their greatest.
 DEVICE Greatest greatest_of_warp(Greatest own, int least_bit = 1) {
   for (int by = 16; by >= least_bit; by >>= 1) {
     const Greatest other = {__shfl_xor_sync(0xffffffffu, own.sum, by), __shfl_xor_sync(0xffffffffu, own.output, by)};

@@ -140,8 +140,8 @@ template <int GATES, int HIDDEN, int WIDTH, int HEIGHT, int GROUPS_OF_BLOCK, int
     }
   }
 
-  // Adds the products of `elements` elements of a tile of vectors with weights in memory, whose rows for the first of them begin at `w`: of so many gate
-  // rows in all, those from `first_gate_row` on. All threads of the block call it.
+  // Adds the products of a tile of vectors, of `elements` elements, with weights in memory, [elements][all_gate_rows]. The block has the gate rows from
+  // `first_gate_row` on. All of its threads call it.
   static DEVICE_IN_STRUCT void add_products_of_memory(float (&sums)[HEIGHT][GATE_ROWS], const float (&tile)[HEIGHT][HIDDEN], const void* w, int elements,
                                                       int first_gate_row, int all_gate_rows) {
     for (int at = threadIdx.x; at < HEIGHT * GATE_ROWS; at += blockDim.x) {

@@ -228,7 +228,7 @@ impl PersistentKernel {
         let of_registers = words * self.elements().saturating_sub(in_shared);
         let (weights, sums): (usize, Option<usize>) = match self.storage {
             Storage::F32 => (of_registers, problems().map(|of| mapping.sums(of.gates)).max()),
-            // While weights are loaded, two words side by side, a thread has about as many loads under way.
+            // While weights are loaded, a thread has about as many loads under way.
             Storage::Bf16 => {
                 (2 * of_registers, problems().map(|of| mapping.fragment_sums(of)).max())
             }

@@ -3,7 +3,7 @@
 /// Units of a block.
 pub(crate) const UNITS: usize = 32;
 
-/// Groups of rows of a block, each of which has a warp.
+/// Warps of a block: each has a part of its units, or of its rows.
 const GROUPS: usize = 4;
 
 /// Rows of a block.
