@@ -324,7 +324,7 @@ def test_a_tree_ends_at_its_next_node(serve, tmp_path, end_by):
         body["parameters"] = {"timeout": 400_000}
 
     def inner_nodes():
-        name = 'batchmaker_nodes_total{cell="internal",cell_type="1"}'
+        name = 'batchmaker_nodes_total{model="tree",cell="internal"}'
         return server.metrics()[name]
 
     # Its inner nodes run one after the other: that would take seconds.

@@ -104,7 +104,7 @@ def test_a_model_without_steps_is_told_whole(serve):
         ("g2p/generate", {}, 400, "text_input"),
         ("g2p/generate_stream", {"text_input": ""}, 400, "empty sequence"),
         ("g2p/generate", {"text_input": 5}, 400, "text_input"),
-        ("g2p/generate", {"text_input": "x", "max_tokens": "few"}, 400, "parameter 'max_steps'"),
+        ("g2p/generate", {"text_input": "x", "max_tokens": "few"}, 400, "parameter 'max_tokens'"),
         ("nobody/generate", {"text_input": "x"}, 404, "nobody"),
         ("words/generate", {"text_input": "x"}, 400, "takes no text"),
         ("words/generate_stream", {"text_input": "x"}, 400, "takes no text"),

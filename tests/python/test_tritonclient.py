@@ -38,6 +38,36 @@ def test_health_and_metadata(client):
     assert client.get_inference_statistics("langid")["model_stats"][0]["name"] == "langid"
 
 
+def test_the_configuration_says_how_many_sequences_are_a_batch(serve):
+    server = serve("digits")
+    client = triton.InferenceServerClient(server.http)
+    config, metadata = client.get_model_config("digits"), client.get_model_metadata("digits")
+    assert config["max_batch_size"] >= 64 and "sequence_batching" not in config
+    assert config["dynamic_batching"]["preferred_batch_size"] == []
+    (image,), (probabilities,) = config["input"], config["output"]
+    assert image["format"] == "FORMAT_NONE" and image["optional"] is False
+    assert image["dims"] == [1, 8, 8] and metadata["inputs"][0]["shape"] == [-1, 1, 8, 8]
+    assert probabilities["dims"] == [10] and metadata["outputs"][0]["shape"] == [-1, 10]
+    images = np.random.default_rng(3).random((3, 1, 8, 8), np.float32)
+    tensor = triton.InferInput("image", images.shape, "FP32")
+    tensor.set_data_from_numpy(images)
+    assert client.infer("digits", [tensor]).as_numpy("probabilities").shape == (3, 10)
+    statistics = client.get_inference_statistics("digits")["model_stats"][0]
+    assert statistics["inference_count"] == 1 and statistics["batch_stats"]
+    client.close()
+
+
+def test_what_other_servers_take_is_taken(client):
+    """Parameters of other servers, and whole numbers that are floats."""
+    text = text_input(TEXTS["fra"], binary_data=False)
+    parameters = {"content_type": "str", "priority_level": 3}
+    reply = client.infer("langid", [text], parameters=parameters, priority=1)
+    assert reply.as_numpy("language").item() == "fra"
+    with pytest.raises(InferenceServerException) as raised:
+        client.infer("nobody", [text])
+    assert "Request for unknown model: 'nobody' is not found" in str(raised.value)
+
+
 @pytest.mark.parametrize("binary", [True, False])
 @pytest.mark.parametrize("compression", [None, "gzip", "deflate"])
 def test_languages(client, binary, compression):

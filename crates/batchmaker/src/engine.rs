@@ -141,6 +141,11 @@ impl Engine {
         WeakEngine { engine: Arc::downgrade(&self.engine), sessions: self.sessions.clone() }
     }
 
+    /// The time that a session of the model called `name` may be idle before it ends; none if the model takes no sessions, or if there is no such model.
+    pub fn session_idle(&self, name: &str) -> Option<Duration> {
+        self.engine.session_idle(name)
+    }
+
     /// Returns counts of the requests in flight and of the batches that have run.
     pub fn statistics(&self) -> Statistics {
         self.engine.statistics()

@@ -190,7 +190,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = duration)]
     pub(crate) grace: Duration,
 
-    /// Log what requests bring that has no meaning here, such as parameters that other servers take
+    /// Log which parameters of requests are ignored, because they have no meaning here
     #[arg(long)]
     pub(crate) log_details: bool,
 

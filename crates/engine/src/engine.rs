@@ -147,6 +147,14 @@ impl Engine {
         self.shared.admission.stay()
     }
 
+    /// The time that a session of the model called `name` may be idle before it ends; none if the model takes no sessions, or if there is no such
+    /// model.
+    pub fn session_idle(&self, name: &str) -> Option<Duration> {
+        let served = self.models.get(name)?;
+        let takes = served.model.why_no_sessions().is_none() && served.check_sessions().is_ok();
+        takes.then(|| self.shared.sessions.idle())
+    }
+
     /// The counts of what is in flight and what has run.
     pub fn statistics(&self) -> Statistics {
         let manager = lock(&self.shared.manager);

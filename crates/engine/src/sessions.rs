@@ -250,6 +250,11 @@ impl Sessions {
         SessionStatistics { open, max: self.max, ..table.statistics }
     }
 
+    /// The time that a session may be idle before it ends.
+    pub(crate) fn idle(&self) -> Duration {
+        self.idle
+    }
+
     /// Ends sessions that have been idle for too long, until the engine stops.
     pub(crate) fn reap(&self, inbox: &Inbox) {
         // Often enough for short idle times, and not so often that looking costs anything.

@@ -17,7 +17,7 @@
 //! | `serving/reports.rs` | metadata, configuration, statistics, index |
 //! | `serving/error.rs`, `outcome.rs` | why a request has no reply, and how metrics count it |
 //! | `serving/attempt.rs` | the outcome of a request, recorded exactly once |
-//! | `serving/metrics.rs` | Prometheus metrics |
+//! | `serving/metrics.rs`, `exposition.rs` | Prometheus metrics, and the order of their text |
 //! | `serving/offline.rs` | requests and replies as lines, without a network |
 //! | `http/` | the HTTP door: |
 //! | `http/port.rs` | one port: accepts connections, and stops without losing one |

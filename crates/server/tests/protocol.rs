@@ -43,8 +43,14 @@ fn the_server_and_its_models_describe_themselves() {
     assert_eq!(get("/v2/models/lstm1/ready"), json!({"name": "lstm1", "ready": true}));
     let config = get("/v2/models/lstm1/versions/1/config");
     assert_eq!((&config["name"], &config["max_batch_size"]), (&json!("lstm1"), &json!(0)));
-    let input = json!([{"name": "x", "data_type": "TYPE_FP32", "dims": [-1, -1, INPUT]}]);
+    let input = json!([{
+        "name": "x", "data_type": "TYPE_FP32", "format": "FORMAT_NONE", "dims": [-1, -1, INPUT],
+        "is_shape_tensor": false, "allow_ragged_batch": false, "optional": false,
+    }]);
     assert_eq!(config["input"], input);
+    let idle = json!({"max_sequence_idle_microseconds": 300_000_000u64});
+    assert_eq!(config["sequence_batching"], idle);
+    assert_eq!(config.get("dynamic_batching"), None);
     let layout = &config["parameters"]["layout:x"]["string_value"];
     assert_eq!(*layout, json!(format!("[time, batch, {INPUT}] numbers")));
 
@@ -321,7 +327,10 @@ fn statistics_and_metrics_count() {
     let model = &one["model_stats"][0];
     assert_eq!((&model["name"], &model["version"]), (&json!("lstm1"), &json!("1")));
     assert_eq!(model["inference_count"], 3);
-    assert!(model["execution_count"].as_u64().unwrap() >= 3, "{model}");
+    assert_eq!(model["execution_count"], 3, "batches of one row");
+    let batches = &model["batch_stats"][0];
+    assert_eq!(batches["batch_size"], 1);
+    assert!(batches["compute_infer"]["count"].as_u64().unwrap() >= 3, "{batches}");
     assert!(model["last_inference"].as_u64().unwrap() > 1_600_000_000_000);
     let statistics = &model["inference_stats"];
     for name in ["success", "queue", "compute_input", "compute_infer", "compute_output"] {
@@ -337,6 +346,13 @@ fn statistics_and_metrics_count() {
     assert_eq!(server.outcomes("failed"), 0.0);
     assert_eq!(server.metric("batchmaker_nodes_total{"), 15.0);
     assert!(server.metric("batchmaker_batches_total{") >= 3.0);
+    let rows = |end: &str| server.metric(&format!("batchmaker_batch_rows_{end}{{"));
+    assert_eq!(rows("sum"), rows("count"), "batches of one row");
+    let names = || -> Vec<String> {
+        let text = Client::new(server.metrics).call("GET", "/metrics", &[], b"").text();
+        text.lines().map(|line| line.rsplit_once(' ').map_or("", |of| of.0).to_owned()).collect()
+    };
+    assert_eq!(names(), names(), "the order of samples");
     assert_eq!(server.metric("batchmaker_waiting_subgraphs{"), 0.0);
     assert_eq!((server.slots_in_use(), server.permits_in_use()), (0.0, 0.0));
     assert_eq!(server.metric("batchmaker_permits "), 64.0);

@@ -24,6 +24,8 @@ pub const HEADER_LENGTH: &str = "inference-header-content-length";
 
 /// On a tensor: how many bytes after the JSON are its.
 const BINARY_DATA_SIZE: &str = "binary_data_size";
+/// On a tensor: the region of shared memory that holds its elements, which no body does.
+const SHARED_MEMORY_REGION: &str = "shared_memory_region";
 /// On a requested output: whether it is to come in binary.
 const BINARY_DATA: &str = "binary_data";
 /// On a request: whether the outputs that do not say are to come in binary.
@@ -218,12 +220,18 @@ fn read_tensor<'a>(
     let datatype: Datatype = datatype.parse()?;
     let shape = parse_shape(&json_head::dimensions(head.shape)?)?;
     let mut parameters = json_head::parameters(head.parameters)?;
-    let elements = match (head.data, parameters.remove(BINARY_DATA_SIZE)) {
+    let size = parameters.remove(BINARY_DATA_SIZE).filter(|value| !value.is_null());
+    let elements = match (head.data, size) {
         (Some(text), None) => Elements::Json(text.get()),
         (None, Some(size)) => Elements::Binary(take_bytes(binary, &size)?),
         (Some(_), Some(_)) => {
             return Err(WireError::invalid(format!(
                 "has both data and {BINARY_DATA_SIZE}, expected one of them"
+            )));
+        }
+        (None, None) if parameters.contains_key(SHARED_MEMORY_REGION) => {
+            return Err(WireError::invalid(format!(
+                "has {SHARED_MEMORY_REGION}, expected data or {BINARY_DATA_SIZE}"
             )));
         }
         (None, None) => {
@@ -295,7 +303,7 @@ fn check_names_differ<'a>(
 
 /// Takes out a parameter that says whether something travels in binary.
 fn take_format(parameters: &mut Parameters, key: &str) -> Result<Option<DataFormat>, WireError> {
-    match parameters.remove(key) {
+    match parameters.remove(key).filter(|value| !value.is_null()) {
         None => Ok(None),
         Some(Parameter::Bool(true)) => Ok(Some(DataFormat::Binary)),
         Some(Parameter::Bool(false)) => Ok(Some(DataFormat::Json)),

@@ -39,25 +39,32 @@ macro_rules! integer {
 
 integer!(u8, u16, u32, u64, i8, i16, i32, i64);
 
+/// The most digits before the point, after it, and zeros that an exponent stands for: more than integers of 64 bits have.
+const DIGITS_MAX: usize = 32;
+
 /// The digits of a whole number that is written with a fraction, an exponent or as a negative zero: some clients write
-/// integers as floats. None if it is not whole, or longer than an integer of 64 bits.
+/// integers as floats. None if it is not whole, or has more than [`DIGITS_MAX`] digits or zeros.
 fn digits_of_whole(token: &str) -> Option<String> {
-    const ZEROS_MAX: usize = 20;
     let (mantissa, exponent) = token.split_once(['e', 'E']).unwrap_or((token, "0"));
     let exponent: i64 = exponent.parse().ok()?;
     let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
     let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let digits = format!("{integer}{fraction}");
-    if integer.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+    let is_digits = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit());
+    if integer.is_empty() || !is_digits(integer) || !is_digits(fraction) {
         return None;
     }
-    let zeros = exponent.checked_sub(i64::try_from(fraction.len()).ok()?)?;
+    let fraction = fraction.trim_end_matches('0');
+    if integer.len().max(fraction.len()) > DIGITS_MAX {
+        return None;
+    }
+    let digits = format!("{integer}{fraction}");
+    let zeros = exponent.checked_sub(fraction.len() as i64)?;
     let digits = digits.trim_start_matches('0');
     if digits.is_empty() {
         return Some("0".to_owned());
     }
     match usize::try_from(zeros) {
-        Ok(zeros) if zeros <= ZEROS_MAX => Some(format!("{sign}{digits}{}", "0".repeat(zeros))),
+        Ok(zeros) if zeros <= DIGITS_MAX => Some(format!("{sign}{digits}{}", "0".repeat(zeros))),
         Ok(_) => None,
         Err(_) => {
             let len = digits.len().checked_sub(usize::try_from(zeros.unsigned_abs()).ok()?)?;
@@ -222,7 +229,12 @@ mod tests {
         let exact = vec![9_007_199_254_740_993i64, i64::MIN];
         let text = "[9007199254740993.0,-9223372036854775808.00]";
         assert_eq!(read(Datatype::Int64, &[2], text), exact.into());
-        for token in ["1e99", "-1e999999999999", "1e-999999999999", "9223372036854775808.0"] {
+        let long = format!("1.{}", "0".repeat(1 << 20));
+        assert_eq!(read(Datatype::Int64, &[1], &format!("[{long}]")), vec![1i64].into());
+        let digits = "1".repeat(1 << 20);
+        for token in
+            ["1e99", "-1e999999999999", "1e-999999999999", "9223372036854775808.0", &digits]
+        {
             let error = refusal(Datatype::Int64, &[2], &format!("[0,{token}]"));
             assert!(error.starts_with("element 1 is"), "{error}");
         }

@@ -184,7 +184,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
             }
         }
 
-        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+        // Not `deserialize_map`, whose message would hold the whole of a string that comes instead.
+        deserializer.deserialize_any(ObjectVisitor(PhantomData))
     }
 }
 
@@ -219,7 +220,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Objects<T> {
             }
         }
 
-        deserializer.deserialize_seq(ObjectsVisitor(PhantomData))
+        deserializer.deserialize_any(ObjectsVisitor(PhantomData))
     }
 }
 

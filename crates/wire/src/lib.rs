@@ -58,11 +58,11 @@ pub use encoding::{ContentEncoding, compress, decompress};
 pub use error::WireError;
 pub use infer::{DataFormat, InferRequest, InferResponse, RequestedOutput, RequestedOutputs};
 pub use metadata::{
-    ConfigParameter, ConfigTensor, ErrorBody, ModelConfig, ModelMetadata, ModelState,
-    RepositoryIndexEntry, SequenceBatching, ServerMetadata, TensorMetadata, TransactionPolicy,
-    VersionPolicy,
+    ConfigInput, ConfigOutput, ConfigParameter, DynamicBatching, ErrorBody, InstanceGroup,
+    ModelConfig, ModelMetadata, ModelState, RepositoryIndexEntry, ResponseCache, SequenceBatching,
+    ServerMetadata, TensorFormat, TensorMetadata, TransactionPolicy, VersionPolicy,
 };
-pub use parameter::{Parameter, Parameters};
+pub use parameter::{OtherValue, Parameter, Parameters};
 pub use statistics::{
     BatchStatistics, DurationStatistics, InferenceStatistics, ModelStatistics, Statistics,
 };

@@ -6,12 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
-use serde::ser::Error as _;
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
-use serde_json::value::RawValue;
 
 /// Parameters by name.
 pub type Parameters = BTreeMap<String, Parameter>;
@@ -33,14 +29,24 @@ pub enum Parameter {
     F64(f64),
     /// Text.
     String(String),
-    /// What no parameter of the protocol is, as JSON: null, a list or an object. Some clients send such ones for
-    /// purposes of their own.
-    #[serde(serialize_with = "write_json")]
-    Json(String),
+    /// A value that no parameter of the protocol has, and whose content is not kept: some clients send such ones for
+    /// purposes of their own. It is written as null.
+    Other(OtherValue),
 }
 
-/// The largest float up to which all whole numbers are floats.
-const WHOLE_MAX: f64 = (1u64 << 53) as f64;
+/// The kind of a value that no parameter of the protocol has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherValue {
+    /// The null of JSON.
+    Null,
+    /// A list.
+    List,
+    /// An object.
+    Object,
+}
+
+/// Floats below it are exact where they are whole: another integer may be rounded to it.
+const WHOLE_BELOW: f64 = (1u64 << 53) as f64;
 
 impl Parameter {
     /// The boolean, if it is one.
@@ -51,8 +57,8 @@ impl Parameter {
         }
     }
 
-    /// The integer, of whichever width, if it is within the range of `i64`; or a float that is one and at most 2^53
-    /// in magnitude.
+    /// The integer, of whichever width, if it is within the range of `i64`; or a float that is whole and below 2^53 in
+    /// magnitude.
     pub fn as_i64(&self) -> Option<i64> {
         match *self {
             Self::I64(value) => Some(value),
@@ -62,7 +68,7 @@ impl Parameter {
         }
     }
 
-    /// The integer, of whichever width, if it is not negative; or a float that is one and at most 2^53.
+    /// The integer, of whichever width, if it is not negative; or a float that is whole and below 2^53.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
             Self::U64(value) => Some(value),
@@ -72,7 +78,7 @@ impl Parameter {
 
     /// Whether it is the null of JSON, which some clients write where there is no value.
     pub fn is_null(&self) -> bool {
-        matches!(self, Self::Json(text) if text == "null")
+        *self == Self::Other(OtherValue::Null)
     }
 
     /// The number, integers included (rounded beyond 2^53).
@@ -94,13 +100,15 @@ impl Parameter {
     }
 }
 
-/// The integer that a float is, if it is at most 2^53 in magnitude.
+/// The integer that a float is, if it is below 2^53 in magnitude.
 pub(crate) fn whole(value: f64) -> Option<i64> {
-    (value.fract() == 0.0 && value.abs() <= WHOLE_MAX).then_some(value as i64)
+    (value.fract() == 0.0 && value.abs() < WHOLE_BELOW).then_some(value as i64)
 }
 
-fn write_json<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
-    RawValue::from_string(text.to_owned()).map_err(S::Error::custom)?.serialize(serializer)
+impl Serialize for OtherValue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_unit()
+    }
 }
 
 impl From<bool> for Parameter {
@@ -148,7 +156,9 @@ impl fmt::Display for Parameter {
             Self::U64(value) => write!(f, "{value}"),
             Self::F64(value) => write!(f, "{value:?}"),
             Self::String(value) => write!(f, "{value:?}"),
-            Self::Json(text) => f.write_str(text),
+            Self::Other(OtherValue::Null) => f.write_str("null"),
+            Self::Other(OtherValue::List) => f.write_str("a list"),
+            Self::Other(OtherValue::Object) => f.write_str("an object"),
         }
     }
 }
@@ -165,17 +175,17 @@ impl<'de> Deserialize<'de> for Parameter {
             }
 
             fn visit_unit<E>(self) -> Result<Parameter, E> {
-                Ok(Parameter::Json(Value::Null.to_string()))
+                Ok(Parameter::Other(OtherValue::Null))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Parameter, A::Error> {
-                let list = Value::deserialize(SeqAccessDeserializer::new(list))?;
-                Ok(Parameter::Json(list.to_string()))
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Parameter, A::Error> {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Parameter::Other(OtherValue::List))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Parameter, A::Error> {
-                let object = Value::deserialize(MapAccessDeserializer::new(object))?;
-                Ok(Parameter::Json(object.to_string()))
+            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Parameter, A::Error> {
+                while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Parameter::Other(OtherValue::Object))
             }
 
             fn visit_bool<E>(self, value: bool) -> Result<Parameter, E> {
@@ -225,35 +235,36 @@ mod tests {
         assert_eq!(read("9223372036854775808").as_i64(), None);
         assert_eq!((read("7.0").as_u64(), read("-7e1").as_i64()), (Some(7), Some(-70)));
         assert_eq!((read("7.5").as_i64(), read("1e17").as_u64()), (None, None));
+        // Two integers have the same nearest float.
+        assert_eq!(
+            [read("9007199254740992.0"), read("9007199254740993.0")].map(|of| of.as_u64()),
+            [None; 2]
+        );
         assert_eq!(read("7").as_f64(), Some(7.0));
     }
 
     #[test]
     fn values_are_written_as_they_are_read() {
-        for json in [
-            "true",
-            "-5",
-            "18446744073709551615",
-            "0.1",
-            "1e300",
-            "\"a\\\"b\"",
-            "null",
-            "[1,\"a\"]",
-            "{\"a\":[1.5]}",
-        ] {
+        for json in ["true", "-5", "18446744073709551615", "0.1", "1e300", "\"a\\\"b\"", "null"] {
             assert_eq!(serde_json::to_string(&read(json)).unwrap().replace("e+", "e"), json);
         }
     }
 
     #[test]
-    fn lists_objects_and_null_are_kept_as_text() {
-        for json in ["null", "[1]", "{}"] {
+    fn of_lists_objects_and_null_the_kind_is_kept() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        let table = [
+            ("null", "null"),
+            ("[1, {\"a\": []}]", "a list"),
+            ("{\"a\": [1.5, null]}", "an object"),
+            (&deep, "a list"),
+        ];
+        for (json, shown) in table {
             let value = read(json);
-            assert_eq!(value.to_string(), json);
+            assert_eq!(value.to_string(), shown);
             assert_eq!((value.as_u64(), value.as_bool(), value.as_str()), (None, None, None));
-            assert_eq!(value.is_null(), json == "null");
+            assert_eq!(value.is_null(), shown == "null");
         }
-        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
-        assert!(serde_json::from_str::<Parameter>(&deep).is_err());
+        assert!(serde_json::from_str::<Parameter>("[1, {]}").is_err());
     }
 }

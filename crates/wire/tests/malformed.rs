@@ -25,21 +25,31 @@ fn binary_refusal(fields: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
+fn a_long_string_is_no_part_of_a_message() {
+    let long = format!("\"{}\"", "\u{7f}".repeat(100_000));
+    for body in [long.clone(), format!("{{\"inputs\":{long}}}"), format!("{{\"inputs\":[{long}]}}")]
+    {
+        let message = decode_request(body.as_bytes(), None).unwrap_err().to_string();
+        assert!(message.contains("a string, expected a") && message.len() < 200, "{message}");
+    }
+}
+
+#[test]
 fn json_that_is_not_a_request() {
     for (body, message) in [
         ("", "request: not valid JSON: EOF while parsing a value at line 1 column 0"),
         ("{\"inputs\":[NaN]}", "request: not valid JSON: expected value at line 1 column 12"),
         ("{\"inputs\":[]} x", "request: not valid JSON: trailing characters at line 1 column 15"),
-        ("[[]]", "request: invalid type: sequence, expected an object at line 1 column 0"),
+        ("[[]]", "request: invalid type: sequence, expected an object at line 1 column 1"),
         ("{}", "request: inputs are missing, expected a list of tensors"),
         ("{\"inputs\":null}", "request: inputs are missing, expected a list of tensors"),
         (
             "{\"inputs\":{}}",
-            "request: invalid type: map, expected a list of tensors at line 1 column 10",
+            "request: invalid type: map, expected a list of tensors at line 1 column 12",
         ),
         (
             "{\"inputs\":[[\"x\",[1],\"BOOL\",null,[1]]]}",
-            "request: invalid type: sequence, expected an object at line 1 column 11",
+            "request: invalid type: sequence, expected an object at line 1 column 12",
         ),
         ("{\"inputs\":[],\"inputs\":[]}", "request: duplicate field `inputs` at line 1 column 21"),
         ("{\"id\":5,\"inputs\":[]}", "request: id is 5, expected a string"),

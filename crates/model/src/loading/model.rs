@@ -174,6 +174,17 @@ impl Model {
         computed.chain(self.passed.iter().map(passed_layout)).collect()
     }
 
+    /// The most sequences that a request may bring, if the first axis of all its tensors and of all outputs is that of the sequences; none for other
+    /// models.
+    pub fn sequences_max(&self) -> Option<usize> {
+        let is_first = |layout: &InputLayout| layout.axes.first() == Some(&Axis::Batch);
+        let is_batch = self.text.is_none()
+            && !self.inputs.is_empty()
+            && self.layouts().iter().all(is_first)
+            && self.unfolding.outputs.iter().all(|output| output.batch_axis == Some(0));
+        is_batch.then_some(self.unfolding.max_length)
+    }
+
     /// The reason that a sequence cannot come in the chunks of a session; none if it can.
     pub fn why_no_sessions(&self) -> Option<&str> {
         let of_text = self.text.is_some() && self.kept_bytes_max() > 0;

@@ -48,8 +48,8 @@ pub(crate) async fn model(target: Target) -> Response {
 }
 
 /// `GET /v2/models/M/config`.
-pub(crate) async fn config(target: Target) -> Response {
-    json(&reports::config(target.model()))
+pub(crate) async fn config(State(state): State<Arc<HttpState>>, target: Target) -> Response {
+    json(&reports::config(&state.app, target.model()))
 }
 
 /// `GET /v2/models/M/stats`.
@@ -65,7 +65,8 @@ pub(crate) async fn all_statistics(State(state): State<Arc<HttpState>>) -> Respo
 /// `GET /metrics`.
 pub(crate) async fn metrics(State(state): State<Arc<HttpState>>) -> Response {
     let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    let text = state.app.metrics.render(&state.app.engine.statistics());
+    let engine = &state.app.engine;
+    let text = state.app.metrics.render(&engine.statistics(), &engine.models());
     ([(CONTENT_TYPE, content_type)], text).into_response()
 }
 

@@ -8,13 +8,14 @@ use std::fmt;
 use batchmaker::Model;
 use batchmaker::{NamedTensor, Pending, Reply, TensorData};
 use batchmaker_wire as wire;
-use serde::de::{Error as _, MapAccess, Visitor};
+use serde::de::{Error as _, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use wire::{InferRequest, RequestedOutput, RequestedOutputs};
 
 use crate::serving::deadline::Deadline;
 use crate::serving::error::{ServeError, cut};
+use crate::serving::parameters;
 
 /// The input that text goes to.
 const INPUT: &str = "text";
@@ -31,8 +32,8 @@ const PARAMETERS_BYTES_MAX: usize = 64 << 10;
 /// The most fields of a request.
 const FIELDS_MAX: usize = 256;
 
-/// Bytes of a field's name in a message.
-const NAME_BYTES_SHOWN: usize = 64;
+/// The fields of a request that are no parameters.
+const OWN: [&str; 2] = ["id", "text_input"];
 
 /// Reads the body of a request: `{"id"?, "text_input", "parameters"?}`. Other fields are parameters, too.
 ///
@@ -43,14 +44,7 @@ pub(crate) fn read(model: &Model, body: &[u8]) -> Result<InferRequest, ServeErro
     let Fields(fields) = serde_json::from_slice(body).map_err(invalid)?;
     let of =
         |name: &str| fields.iter().find(|(own, _)| own == name).map_or("null", |of| of.1.get());
-    let others = fields.iter().filter(|(name, _)| !["id", "text_input"].contains(&&**name));
-    let found: usize = others.clone().map(|(name, value)| name.len() + value.get().len()).sum();
-    if found > PARAMETERS_BYTES_MAX {
-        let reason = format!(
-            "request: parameters have {found} bytes, expected at most {PARAMETERS_BYTES_MAX}"
-        );
-        return Err(ServeError::Invalid(reason));
-    }
+    let others = fields.iter().filter(|(name, _)| !OWN.contains(&&**name));
     let id = serde_json::from_str(of("id")).map_err(|error| invalid_field("id", &error))?;
     let text: Option<String> = serde_json::from_str(of("text_input"))
         .map_err(|error| invalid_field("text_input", &error))?;
@@ -60,11 +54,15 @@ pub(crate) fn read(model: &Model, body: &[u8]) -> Result<InferRequest, ServeErro
     let parameters: Option<wire::Parameters> = serde_json::from_str(of("parameters"))
         .map_err(|error| invalid_field("parameters", &error))?;
     let mut parameters = parameters.unwrap_or_default();
+    parameters.retain(|_, value| !value.is_null());
     for (name, value) in others.filter(|(name, _)| name != "parameters") {
-        let value = serde_json::from_str(value.get()).map_err(invalid)?;
-        parameters.entry(name.clone().into_owned()).or_insert(value);
+        let value: wire::Parameter = serde_json::from_str(value.get()).map_err(invalid)?;
+        if !value.is_null() {
+            parameters.entry(name.clone().into_owned()).or_insert(value);
+        }
     }
     if let Some(most) = parameters.remove(MAX_TOKENS) {
+        parameters::steps(MAX_TOKENS, &most)?;
         parameters.entry("max_steps".to_owned()).or_insert(most);
     }
     request(model, id, text, parameters)
@@ -74,7 +72,7 @@ fn invalid_field(name: &str, error: &serde_json::Error) -> ServeError {
     ServeError::Invalid(cut(format!("request: {name}: {error}")))
 }
 
-/// The fields of a JSON object: at most [`FIELDS_MAX`], each once.
+/// The fields of a JSON object: at most [`FIELDS_MAX`], each once, and of parameters at most [`PARAMETERS_BYTES_MAX`] bytes.
 struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 /// The name of a field, whose text is borrowed where it has no escape.
@@ -92,16 +90,26 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                 f.write_str("an object")
             }
 
+            fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<Fields<'de>, E> {
+                Err(E::invalid_type(Unexpected::Other("a string"), &self))
+            }
+
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
                 let mut fields: Vec<(Cow<'de, str>, &'de RawValue)> = Vec::new();
-                while let Some((Name(name), value)) = map.next_entry()? {
-                    if fields.iter().any(|(other, _)| *other == name) {
-                        let name = &name[..name.floor_char_boundary(NAME_BYTES_SHOWN)];
-                        return Err(A::Error::custom(format!("duplicate field `{name}`")));
+                let mut bytes = 0;
+                while let Some((Name(name), value)) =
+                    map.next_entry::<Name<'de>, &'de RawValue>()?
+                {
+                    if !OWN.contains(&&*name) {
+                        bytes += name.len() + value.get().len();
                     }
-                    if fields.len() == FIELDS_MAX {
-                        let text = format!("expected at most {FIELDS_MAX} fields, got more");
-                        return Err(A::Error::custom(text));
+                    if bytes > PARAMETERS_BYTES_MAX || fields.len() == FIELDS_MAX {
+                        return Err(A::Error::custom(format!(
+                            "expected at most {FIELDS_MAX} parameters of {PARAMETERS_BYTES_MAX} bytes in all, got more"
+                        )));
+                    }
+                    if fields.iter().any(|(other, _)| *other == name) {
+                        return Err(A::Error::custom(format!("duplicate field `{name}`")));
                     }
                     fields.push((name, value));
                 }
@@ -109,7 +117,8 @@ impl<'de> Deserialize<'de> for Fields<'de> {
             }
         }
 
-        deserializer.deserialize_map(FieldsVisitor)
+        // Not `deserialize_map`, whose message would hold the whole of a string that comes instead.
+        deserializer.deserialize_any(FieldsVisitor)
     }
 }
 

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use batchmaker::Statistics;
 use batchmaker::device::Usage;
+use batchmaker::{Model, Statistics};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
+use crate::serving::exposition::{Sizes, histogram, ordered};
 use crate::serving::outcome::{Outcome, Phases};
 
 const REQUESTS: &str = "batchmaker_requests_total";
@@ -24,6 +25,7 @@ const WORKERS_UP: &str = "batchmaker_workers_up";
 const SLOTS_IN_USE: &str = "batchmaker_slots_in_use";
 const WAITING: &str = "batchmaker_waiting_subgraphs";
 const BATCHES: &str = "batchmaker_batches_total";
+const BATCH_ROWS: &str = "batchmaker_batch_rows";
 const NODES: &str = "batchmaker_nodes_total";
 const PADDING: &str = "batchmaker_padding_rows_total";
 const WASTED: &str = "batchmaker_wasted_steps_total";
@@ -138,8 +140,8 @@ impl Metrics {
         self.handle.run_upkeep();
     }
 
-    /// The text of all, with what the engine holds now.
-    pub(crate) fn render(&self, statistics: &Statistics) -> String {
+    /// The text of all, with what the engine, whose models these are, holds now.
+    pub(crate) fn render(&self, statistics: &Statistics, models: &[&Model]) -> String {
         self.gauge(PERMITS_IN_USE, vec![]).set(statistics.permits_in_use as f64);
         self.gauge(PERMITS, vec![]).set(statistics.permits as f64);
         self.gauge(MEMORY, vec![]).set(statistics.memory_bytes as f64);
@@ -149,9 +151,9 @@ impl Metrics {
         for (worker, usage) in statistics.devices.iter().enumerate() {
             self.set_usage(&worker.to_string(), usage);
         }
-        for (index, cell) in statistics.cells.iter().enumerate() {
-            // Cells of two models may have one name.
-            let labels = || vec![label("cell", &cell.name), label("cell_type", &index.to_string())];
+        let users = users_of_cells(statistics.cells.len(), models);
+        for (cell, users) in statistics.cells.iter().zip(&users) {
+            let labels = || vec![label("model", users), label("cell", &cell.name)];
             self.gauge(SLOTS_IN_USE, labels()).set(cell.slots_in_use as f64);
             self.gauge(WAITING, labels()).set(cell.waiting as f64);
             self.counter(BATCHES, labels()).absolute(cell.tasks);
@@ -174,7 +176,12 @@ impl Metrics {
         for (by, count) in ended {
             self.counter(SESSIONS_ENDED, vec![label("by", by)]).absolute(count);
         }
-        self.handle.render()
+        let sizes = statistics.cells.iter().zip(users).map(|(cell, users)| Sizes {
+            labels: vec![("model", users), ("cell", cell.name.clone())],
+            counts: &cell.batches_by_size,
+        });
+        let rows = histogram(BATCH_ROWS, "Rows of the batches of a cell type.", sizes);
+        ordered(&format!("{}\n\n{rows}", self.handle.render()))
     }
 
     /// The use of a worker's own processor and memory.
@@ -203,6 +210,20 @@ impl Metrics {
     fn histogram(&self, name: &'static str, labels: Vec<Label>) -> Histogram {
         self.recorder.register_histogram(&Key::from_parts(name, labels), &METADATA)
     }
+}
+
+/// The names of the models that have each cell, with commas between: cells of several models may have one name, and several models one cell.
+fn users_of_cells(cells: usize, models: &[&Model]) -> Vec<String> {
+    let mut users: Vec<Vec<&str>> = vec![Vec::new(); cells];
+    for model in models {
+        for cell in &model.cells {
+            let users = &mut users[cell.cell_type.index()];
+            if users.last() != Some(&&*model.name) {
+                users.push(&model.name);
+            }
+        }
+    }
+    users.into_iter().map(|users| users.join(",")).collect()
 }
 
 fn label(name: &'static str, value: &str) -> Label {

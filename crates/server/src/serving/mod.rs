@@ -7,6 +7,7 @@ pub(crate) mod blocks;
 pub(crate) mod deadline;
 pub(crate) mod error;
 pub(crate) mod exchange;
+pub(crate) mod exposition;
 pub(crate) mod generation;
 pub(crate) mod heavy_work;
 pub(crate) mod metrics;

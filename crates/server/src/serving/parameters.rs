@@ -7,13 +7,28 @@ use batchmaker::{SessionChunk, SessionKey};
 use batchmaker_wire::{InferRequest, Parameter, Parameters};
 
 use crate::log::log_detail;
-use crate::serving::error::{ServeError, cut};
+use crate::serving::error::ServeError;
 
 /// The name of the header that may name a session, so that proxies can hash it.
 pub(crate) const SESSION: &str = "x-session-id";
 
 /// Bytes of a session's name: it is kept for as long as the session.
 const SESSION_NAME_MAX: usize = 256;
+
+/// The most ignored parameters of a request that the log names, and the most characters of a name.
+const LOGGED_MAX: usize = 8;
+const LOGGED_CHARS_MAX: usize = 64;
+
+/// Parameters of a request that have a meaning.
+const KNOWN: [&str; 7] = [
+    "priority",
+    "timeout",
+    "max_steps",
+    "force_steps",
+    "sequence_id",
+    "sequence_start",
+    "sequence_end",
+];
 
 /// Parameters of tensors that would change the reply, were they built.
 const NOT_BUILT: [&str; 4] =
@@ -39,12 +54,12 @@ pub(crate) fn read(
     session_header: Option<&str>,
 ) -> Result<Scheduling, ServeError> {
     for input in &request.inputs {
-        check_of_tensor("input", &input.name, &input.parameters)?;
+        check_built("input", &input.name, &input.parameters)?;
     }
     for output in &request.outputs.list {
-        check_of_tensor("output", &output.name, &output.parameters)?;
+        check_built("output", &output.name, &output.parameters)?;
     }
-    let mut scheduling = Scheduling::default();
+    let (mut scheduling, mut is_all) = (Scheduling::default(), true);
     for (name, value) in request.parameters.iter().filter(|(_, value)| !value.is_null()) {
         match name.as_str() {
             "priority" => {
@@ -61,16 +76,20 @@ pub(crate) fn read(
                 };
             }
             "max_steps" | "force_steps" => {
-                let steps = value.as_u64().and_then(|value| u32::try_from(value).ok());
-                let steps = steps.ok_or_else(|| wrong(name, "a number of steps", value))?;
+                let steps = steps(name, value)?;
                 match name.as_str() {
                     "max_steps" => scheduling.steps.max_steps = Some(steps),
                     _ => scheduling.steps.force_steps = Some(steps),
                 }
             }
             "sequence_id" | "sequence_start" | "sequence_end" => {}
-            _ => ignore("request", name),
+            _ => is_all = false,
         }
+    }
+    let of_inputs = request.inputs.iter().map(|input| &input.parameters);
+    let of_outputs = request.outputs.list.iter().map(|output| &output.parameters);
+    if !is_all || of_inputs.chain(of_outputs).any(|of| !of.is_empty()) {
+        log_detail(|| ignored(request));
     }
     scheduling.session = session(&request.parameters, session_header)?;
     Ok(scheduling)
@@ -139,21 +158,42 @@ fn wrong(name: &str, expected: &str, value: &Parameter) -> ServeError {
     ServeError::Invalid(format!("parameter '{name}': expected {expected}, got {value}"))
 }
 
-/// Checks the parameters of a tensor, of which none has a meaning here.
-fn check_of_tensor(role: &str, tensor: &str, parameters: &Parameters) -> Result<(), ServeError> {
-    for (name, _) in parameters.iter().filter(|(_, value)| !value.is_null()) {
-        if NOT_BUILT.contains(&name.as_str()) {
-            return Err(ServeError::Invalid(format!(
-                "{role} '{tensor}': parameter '{name}' is not supported by this server"
-            )));
-        }
-        ignore(&format!("{role} '{tensor}'"), name);
+/// Checks that a tensor has none of the parameters that are not built; others have no meaning.
+fn check_built(role: &str, tensor: &str, parameters: &Parameters) -> Result<(), ServeError> {
+    let is_set = |name: &&str| parameters.get(*name).is_some_and(|value| !value.is_null());
+    match NOT_BUILT.iter().copied().find(is_set) {
+        None => Ok(()),
+        Some(name) => Err(ServeError::Invalid(format!(
+            "{role} '{tensor}': parameter '{name}' is not supported by this server"
+        ))),
     }
-    Ok(())
 }
 
-fn ignore(place: &str, name: &str) {
-    log_detail(|| cut(format!("{place}: parameter '{name}' has no meaning here, and is ignored")));
+/// The line about the parameters of a request that are ignored.
+fn ignored(request: &InferRequest) -> String {
+    let of_request = request.parameters.keys().filter(|name| !KNOWN.contains(&name.as_str()));
+    let of_inputs = request.inputs.iter().flat_map(|input| input.parameters.keys());
+    let of_outputs = request.outputs.list.iter().flat_map(|output| output.parameters.keys());
+    let names = of_request.chain(of_inputs).chain(of_outputs);
+    let shown = |name: &String| -> String {
+        let short: String = name.chars().take(LOGGED_CHARS_MAX).collect();
+        format!("'{}'", short.escape_debug())
+    };
+    let listed: Vec<String> = names.clone().take(LOGGED_MAX).map(shown).collect();
+    let more = match names.count().saturating_sub(LOGGED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "a request's parameters that have no meaning here are ignored: {}{more}",
+        listed.join(", ")
+    )
+}
+
+/// The number of steps that a parameter says.
+pub(crate) fn steps(name: &str, value: &Parameter) -> Result<u32, ServeError> {
+    let steps = value.as_u64().and_then(|value| u32::try_from(value).ok());
+    steps.ok_or_else(|| wrong(name, "a number of steps", value))
 }
 
 #[cfg(test)]
@@ -201,6 +241,21 @@ mod tests {
     }
 
     #[test]
+    fn a_line_names_what_is_ignored() {
+        let line = |members: &str| {
+            let body = format!(r#"{{"inputs": [], {members}}}"#);
+            ignored(&decode_request(body.as_bytes(), None).unwrap())
+        };
+        let few = r#""parameters": {"priority": 1, "a\nb": 2}, "outputs": [{"name": "y", "parameters": {"c": 3}}]"#;
+        let text = "a request's parameters that have no meaning here are ignored: ";
+        assert_eq!(line(few), format!("{text}'a\\nb', 'c'"));
+        let many: Vec<String> =
+            (0..20).map(|at| format!(r#""{at}{}": 1"#, "x".repeat(500))).collect();
+        let line = line(&format!(r#""parameters": {{{}}}"#, many.join(",")));
+        assert!(line.ends_with("' and 12 more") && line.len() < 1000, "{line}");
+    }
+
+    #[test]
     fn what_is_wrong_or_not_built_is_refused_by_name() {
         let table = [
             (
@@ -214,7 +269,7 @@ mod tests {
             (r#""timeout": -1"#, "parameter 'timeout': expected a number of microseconds, got -1"),
             (
                 r#""priority": [1]"#,
-                "parameter 'priority': expected an integer from 0 to 4294967295, got [1]",
+                "parameter 'priority': expected an integer from 0 to 4294967295, got a list",
             ),
             (
                 r#""timeout": 1.5"#,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use batchmaker::{CellTypeId, InputLayout, Model, TensorInfo};
+use batchmaker::{CellStatistics, CellTypeId, InputLayout, Model, TensorInfo};
 use batchmaker_wire as wire;
 
 use crate::serving::app::App;
@@ -47,26 +47,52 @@ pub(crate) fn model(model: &Model) -> wire::ModelMetadata {
     }
 }
 
-/// The configuration of a model. Shapes are whole, so the `max_batch_size` is 0: a client adds no axis.
-/// It has nothing to do with how cells are batched.
-pub(crate) fn config(model: &Model) -> wire::ModelConfig {
-    let tensor = |tensor: &TensorInfo, optional| wire::ConfigTensor {
+/// The configuration of a model. Where the first axis of all tensors is that of the sequences, `max_batch_size` is the most of them, and the shapes
+/// lack that axis; else it is 0, and shapes are whole. It has nothing to do with how cells are batched.
+pub(crate) fn config(app: &App, model: &Model) -> wire::ModelConfig {
+    let max_batch_size = model.sequences_max().map_or(0, |max| max.min(i32::MAX as usize));
+    let dims = |tensor: &TensorInfo| tensor.shape[usize::from(max_batch_size > 0)..].to_vec();
+    let input = |(tensor, layout): (&TensorInfo, InputLayout)| wire::ConfigInput {
         name: tensor.name.clone(),
         data_type: datatype_of(tensor.element),
-        dims: tensor.shape.clone(),
-        optional,
+        format: wire::TensorFormat::None,
+        dims: dims(tensor),
+        is_shape_tensor: false,
+        allow_ragged_batch: false,
+        optional: layout.optional,
     };
-    let inputs = model.inputs.iter().zip(model.layouts());
+    let output = |tensor: &TensorInfo| wire::ConfigOutput {
+        name: tensor.name.clone(),
+        data_type: datatype_of(tensor.element),
+        dims: dims(tensor),
+        label_filename: String::new(),
+        is_shape_tensor: false,
+    };
+    let statistics = app.engine.statistics();
+    let kind = if statistics.devices.is_empty() { "KIND_CPU" } else { "KIND_GPU" };
+    let instances = wire::InstanceGroup {
+        name: model.name.clone(),
+        kind: kind.into(),
+        count: statistics.workers as u32,
+        gpus: (0..statistics.devices.len() as u32).collect(),
+    };
+    let sequences = app.engine.session_idle(&model.name).map(|idle| wire::SequenceBatching {
+        max_sequence_idle_microseconds: idle.as_micros() as u64,
+    });
     wire::ModelConfig {
         name: model.name.clone(),
         platform: PLATFORM.into(),
         backend: BACKEND.into(),
         version_policy: wire::VersionPolicy::default(),
-        max_batch_size: 0,
-        input: inputs.map(|(input, layout)| tensor(input, layout.optional)).collect(),
-        output: model.outputs.iter().map(|output| tensor(output, false)).collect(),
-        sequence_batching: None,
+        max_batch_size: max_batch_size as u32,
+        input: model.inputs.iter().zip(model.layouts()).map(input).collect(),
+        output: model.outputs.iter().map(output).collect(),
+        // Triton has one of them at most.
+        dynamic_batching: sequences.is_none().then(wire::DynamicBatching::default),
+        sequence_batching: sequences,
+        instance_group: vec![instances],
         model_transaction_policy: wire::TransactionPolicy::default(),
+        response_cache: wire::ResponseCache::default(),
         parameters: layouts(model),
     }
 }
@@ -93,16 +119,49 @@ pub(crate) fn statistics(app: &App, model: &Model) -> wire::Statistics {
     wire::Statistics { model_stats: vec![statistics_of(app, model)] }
 }
 
-/// A launch of a cell that several models share counts for each of them.
+/// A batch of a cell that several models share counts for each of them. No batch is one of a model: a request takes part in many. `execution_count` is
+/// what makes requests over executions the mean number of rows of a batch, which is what clients compute.
 fn statistics_of(app: &App, model: &Model) -> wire::ModelStatistics {
     let cells = app.engine.statistics().cells;
     let used: BTreeSet<CellTypeId> = model.cells.iter().map(|cell| cell.cell_type).collect();
-    let execution_count = used.into_iter().map(|cell| cells[cell.index()].tasks).sum();
+    let by_size = batches_by_size(used.iter().map(|cell| &cells[cell.index()]));
+    let statistics = app.records[&model.name].statistics();
     wire::ModelStatistics {
         name: model.name.clone(),
         version: model.version.clone(),
-        execution_count,
-        ..app.records[&model.name].statistics()
+        execution_count: executions(statistics.inference_count, &by_size),
+        batch_stats: by_size.iter().map(batch_statistics).collect(),
+        ..statistics
+    }
+}
+
+/// The number of batches of each size but 0.
+fn batches_by_size<'a>(cells: impl Iterator<Item = &'a CellStatistics>) -> BTreeMap<u64, u64> {
+    let mut counts = BTreeMap::new();
+    for (size, &count) in cells.flat_map(|cell| (0..).zip(&cell.batches_by_size)) {
+        if size > 0 && count > 0 {
+            *counts.entry(size).or_default() += count;
+        }
+    }
+    counts
+}
+
+/// Requests over the mean number of rows of a batch, rounded up.
+fn executions(requests: u64, by_size: &BTreeMap<u64, u64>) -> u64 {
+    let batches: u64 = by_size.values().sum();
+    let rows: u64 = by_size.iter().map(|(size, count)| size * count).sum();
+    let executions = u128::from(requests) * u128::from(batches);
+    executions.div_ceil(u128::from(rows.max(1))) as u64
+}
+
+/// Batches of one size. How long they took is not known.
+fn batch_statistics((&batch_size, &count): (&u64, &u64)) -> wire::BatchStatistics {
+    let counted = wire::DurationStatistics { count, ns: 0 };
+    wire::BatchStatistics {
+        batch_size,
+        compute_input: counted,
+        compute_infer: counted,
+        compute_output: counted,
     }
 }
 
@@ -120,4 +179,29 @@ pub(crate) fn repository_index(app: &App, only_ready: bool) -> Vec<wire::Reposit
         reason: reason.clone(),
     };
     app.engine.models().into_iter().map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(batches_by_size: &[u64]) -> CellStatistics {
+        let batches_by_size = batches_by_size.to_vec();
+        CellStatistics { batches_by_size, ..CellStatistics::default() }
+    }
+
+    #[test]
+    fn requests_over_executions_are_the_mean_rows_of_a_batch() {
+        let cells = [cell(&[7, 1, 0, 0, 2]), cell(&[0, 0, 0, 0, 1, 0])];
+        let by_size = batches_by_size(cells.iter());
+        assert_eq!(by_size, BTreeMap::from([(1, 1), (4, 3)]));
+        // 13 rows in 4 batches.
+        assert_eq!(
+            [0, 3, 6, 7, 13].map(|requests| executions(requests, &by_size)),
+            [0, 1, 2, 3, 4]
+        );
+        assert_eq!(executions(7, &BTreeMap::new()), 0);
+        let four = batch_statistics((&4, &3));
+        assert_eq!((four.batch_size, four.compute_infer.count), (4, 3));
+    }
 }
