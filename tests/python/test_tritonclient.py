@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tritonclient.http as triton
+from conftest import ROOT
 from tritonclient.utils import InferenceServerException
 
 TEXTS = {
@@ -39,7 +40,7 @@ def test_health_and_metadata(client):
 
 
 def test_the_configuration_says_how_many_sequences_are_a_batch(serve):
-    server = serve("digits")
+    server = serve(ROOT / "models" / "digits")
     client = triton.InferenceServerClient(server.http)
     config, metadata = client.get_model_config("digits"), client.get_model_metadata("digits")
     assert config["max_batch_size"] >= 64 and "sequence_batching" not in config
@@ -52,17 +53,23 @@ def test_the_configuration_says_how_many_sequences_are_a_batch(serve):
     tensor = triton.InferInput("image", images.shape, "FP32")
     tensor.set_data_from_numpy(images)
     assert client.infer("digits", [tensor]).as_numpy("probabilities").shape == (3, 10)
+    best = triton.InferRequestedOutput("probabilities", class_count=2)
+    classes = client.infer("digits", [tensor], outputs=[best]).as_numpy("probabilities")
+    numbers = client.infer("digits", [tensor]).as_numpy("probabilities")
+    order = np.argsort(-numbers, axis=1)[:, :2]
+    expected = [[f"{row[at]:.6f}:{at}" for at in of] for row, of in zip(numbers, order)]
+    assert [[text.decode() for text in row] for row in classes] == expected
     statistics = client.get_inference_statistics("digits")["model_stats"][0]
-    assert statistics["inference_count"] == 1 and statistics["batch_stats"]
+    assert statistics["inference_count"] == 3 and statistics["batch_stats"]
     client.close()
 
 
 def test_what_other_servers_take_is_taken(client):
-    """Parameters of other servers, and whole numbers that are floats."""
+    """Parameters of other servers; and the text for a model that is not there is Triton's."""
     text = text_input(TEXTS["fra"], binary_data=False)
     parameters = {"content_type": "str", "priority_level": 3}
     reply = client.infer("langid", [text], parameters=parameters, priority=1)
-    assert reply.as_numpy("language").item() == "fra"
+    assert reply.as_numpy("language").item() == b"fra"
     with pytest.raises(InferenceServerException) as raised:
         client.infer("nobody", [text])
     assert "Request for unknown model: 'nobody' is not found" in str(raised.value)

@@ -9,7 +9,7 @@
 //! | `serving/` | what every transport shares: |
 //! | `serving/app.rs` | the engine, the models' records, the metrics |
 //! | `serving/parameters.rs` | what a request's parameters mean; unknown ones are ignored |
-//! | `serving/tensors.rs` | tensors of the protocol and of the engine |
+//! | `serving/tensors.rs`, `classification.rs` | tensors of the protocol and of the engine, and outputs as classes |
 //! | `serving/exchange.rs` | a request to the engine, within the budget, and the engine's reply as a response |
 //! | `serving/heavy_work.rs` | work on what is large, on threads of its own |
 //! | `serving/deadline.rs` | until when a client waits |

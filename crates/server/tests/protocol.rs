@@ -21,8 +21,14 @@ fn the_server_and_its_models_describe_themselves() {
     };
     assert_eq!(get("/v2")["name"], "batchmaker");
     let extensions = get("/v2")["extensions"].clone();
-    let expected =
-        ["binary_tensor_data", "model_configuration", "schedule_policy", "sequence", "statistics"];
+    let expected = [
+        "binary_tensor_data",
+        "classification",
+        "model_configuration",
+        "schedule_policy",
+        "sequence",
+        "statistics",
+    ];
     assert_eq!(extensions, json!(expected));
     assert_eq!(get("/v2/health/live"), json!({"live": true}));
     assert_eq!(get("/v2/health/ready"), json!({"ready": true}));
@@ -112,9 +118,9 @@ fn paths_verbs_and_bodies_that_are_wrong_are_told_so() {
         (
             "POST",
             INFER,
-            &outputs(json!([{"name": "y", "parameters": {"classification": 2}}])),
+            &outputs(json!([{"name": "y", "parameters": {"classification": 0}}])),
             400,
-            "'classification' is not supported",
+            "output 'y': parameter 'classification': expected a number of classes, got 0",
         ),
         ("POST", INFER, &parameter("priority", json!("high")), 400, "'priority'"),
         (

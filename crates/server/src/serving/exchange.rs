@@ -5,8 +5,8 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use batchmaker::{
-    ElementType, EngineError, Model, NotUnfolded, Pending, Permit, Reply, Request, Reservation,
-    UnfoldedRequest,
+    ElementType, EngineError, Model, NamedTensor, NotUnfolded, Pending, Permit, Reply, Request,
+    Reservation, UnfoldedRequest,
 };
 use batchmaker_wire as wire;
 use futures_util::future::poll_immediate;
@@ -14,6 +14,7 @@ use wire::{ContentEncoding, DataFormat, InferRequest, RequestedOutputs};
 
 use crate::serving::app::App;
 use crate::serving::blocks::Blocks;
+use crate::serving::classification::{self, CLASS_FACTOR};
 use crate::serving::deadline::Deadline;
 use crate::serving::error::ServeError;
 use crate::serving::generation;
@@ -40,12 +41,17 @@ pub(crate) struct Context {
     pub(crate) requested: RequestedOutputs,
     /// The types of the model's outputs that are not stored as they are, by name.
     pub(crate) converted: Vec<(String, ElementType)>,
+    /// The number of classes of each output that is wanted as such, by name.
+    pub(crate) classes: Vec<(String, usize)>,
+    /// Whether the first axis of outputs is that of the request's sequences.
+    pub(crate) is_batch: bool,
 }
 
 impl Context {
     /// The work of encoding a reply of as many bytes: see [`heavy_work`].
     pub(crate) fn work(&self, bytes: usize) -> usize {
-        if has_json(&self.requested) { bytes } else { bytes / COPIED_PER_JSON_BYTE }
+        let is_text = has_json(&self.requested) || !self.classes.is_empty();
+        if is_text { bytes } else { bytes / COPIED_PER_JSON_BYTE }
     }
 }
 
@@ -308,11 +314,19 @@ pub(crate) fn for_engine(
     let mut wanted = Request::from(tensors).parameters(parameters).priority(priority);
     (wanted.session, wanted.outputs) = (session, outputs);
     wanted.stream = form == Form::Generate { stream: true };
-    wanted.reply_factor = if has_json(&requested) { JSON_FACTOR } else { 1 };
+    let classes = classification::wanted(&requested.list, model)?;
+    wanted.reply_factor = match has_json(&requested) {
+        _ if !classes.is_empty() => CLASS_FACTOR,
+        true => JSON_FACTOR,
+        false => 1,
+    };
     let (model_name, model_version) = (model.name.clone(), model.version.clone());
     let converted = model.outputs.iter().filter(|info| info.element != info.element.stored());
     let converted = converted.map(|info| (info.name.clone(), info.element)).collect();
-    Ok((Context { model_name, model_version, id, requested, converted }, wanted))
+    let is_batch = model.sequences_max().is_some();
+    let context =
+        Context { model_name, model_version, id, requested, converted, classes, is_batch };
+    Ok((context, wanted))
 }
 
 /// Whether any output is wanted as JSON.
@@ -326,9 +340,16 @@ fn has_json(requested: &RequestedOutputs) -> bool {
 
 /// The body of the response to a request, in the forms that it asks for.
 pub(crate) fn encode(context: Context, reply: Reply) -> Result<wire::EncodedBody, ServeError> {
-    let Context { model_name, model_version, id, requested, converted } = context;
-    let outputs = reply.outputs.into_iter().map(|output| tensors::to_wire(output, &converted));
-    let outputs = outputs.collect::<Result<_, _>>()?;
+    let Context { model_name, model_version, id, requested, converted, classes, is_batch } =
+        context;
+    let output = |output: NamedTensor| {
+        let tensor = tensors::to_wire(output, &converted)?;
+        match classes.iter().find(|(name, _)| *name == tensor.name) {
+            Some(&(_, classes)) => classification::classify(tensor, classes, is_batch),
+            None => Ok(tensor),
+        }
+    };
+    let outputs = reply.outputs.into_iter().map(output).collect::<Result<_, _>>()?;
     let parameters = wire::Parameters::new();
     let response = wire::InferResponse { model_name, model_version, id, parameters, outputs };
     Ok(wire::encode_response(&response, |name| requested.format_of(name))?)

@@ -4,6 +4,7 @@
 pub(crate) mod app;
 pub(crate) mod attempt;
 pub(crate) mod blocks;
+pub(crate) mod classification;
 pub(crate) mod deadline;
 pub(crate) mod error;
 pub(crate) mod exchange;

@@ -7,6 +7,7 @@ use batchmaker::{SessionChunk, SessionKey};
 use batchmaker_wire::{InferRequest, Parameter, Parameters};
 
 use crate::log::log_detail;
+use crate::serving::classification::CLASSIFICATION;
 use crate::serving::error::ServeError;
 
 /// The name of the header that may name a session, so that proxies can hash it.
@@ -31,8 +32,8 @@ const KNOWN: [&str; 7] = [
 ];
 
 /// Parameters of tensors that would change the reply, were they built.
-const NOT_BUILT: [&str; 4] =
-    ["classification", "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"];
+const NOT_BUILT: [&str; 3] =
+    ["shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"];
 
 /// The scheduling that a request asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,7 +60,7 @@ pub(crate) fn read(
     for output in &request.outputs.list {
         check_built("output", &output.name, &output.parameters)?;
     }
-    let (mut scheduling, mut is_all) = (Scheduling::default(), true);
+    let mut scheduling = Scheduling::default();
     for (name, value) in request.parameters.iter().filter(|(_, value)| !value.is_null()) {
         match name.as_str() {
             "priority" => {
@@ -83,12 +84,10 @@ pub(crate) fn read(
                 }
             }
             "sequence_id" | "sequence_start" | "sequence_end" => {}
-            _ => is_all = false,
+            _ => {}
         }
     }
-    let of_inputs = request.inputs.iter().map(|input| &input.parameters);
-    let of_outputs = request.outputs.list.iter().map(|output| &output.parameters);
-    if !is_all || of_inputs.chain(of_outputs).any(|of| !of.is_empty()) {
+    if ignored_names(request).next().is_some() {
         log_detail(|| ignored(request));
     }
     scheduling.session = session(&request.parameters, session_header)?;
@@ -158,7 +157,7 @@ fn wrong(name: &str, expected: &str, value: &Parameter) -> ServeError {
     ServeError::Invalid(format!("parameter '{name}': expected {expected}, got {value}"))
 }
 
-/// Checks that a tensor has none of the parameters that are not built; others have no meaning.
+/// Checks that a tensor has none of the parameters that are not built.
 fn check_built(role: &str, tensor: &str, parameters: &Parameters) -> Result<(), ServeError> {
     let is_set = |name: &&str| parameters.get(*name).is_some_and(|value| !value.is_null());
     match NOT_BUILT.iter().copied().find(is_set) {
@@ -169,12 +168,17 @@ fn check_built(role: &str, tensor: &str, parameters: &Parameters) -> Result<(), 
     }
 }
 
-/// The line about the parameters of a request that are ignored.
-fn ignored(request: &InferRequest) -> String {
+/// The names of the parameters of a request, of its inputs and of its outputs that have no meaning here.
+fn ignored_names(request: &InferRequest) -> impl Iterator<Item = &String> + Clone {
     let of_request = request.parameters.keys().filter(|name| !KNOWN.contains(&name.as_str()));
     let of_inputs = request.inputs.iter().flat_map(|input| input.parameters.keys());
     let of_outputs = request.outputs.list.iter().flat_map(|output| output.parameters.keys());
-    let names = of_request.chain(of_inputs).chain(of_outputs);
+    of_request.chain(of_inputs).chain(of_outputs.filter(|name| *name != CLASSIFICATION))
+}
+
+/// The line about the parameters of a request that are ignored.
+fn ignored(request: &InferRequest) -> String {
+    let names = ignored_names(request);
     let shown = |name: &String| -> String {
         let short: String = name.chars().take(LOGGED_CHARS_MAX).collect();
         format!("'{}'", short.escape_debug())
@@ -289,8 +293,10 @@ mod tests {
         for (text, message) in table {
             assert_eq!(parameters(text), Err(message.to_owned()));
         }
-        let error = parse(r#""outputs": [{"name": "y", "parameters": {"classification": 3}}]"#);
-        let message = "output 'y': parameter 'classification' is not supported by this server";
+        let error =
+            parse(r#""outputs": [{"name": "y", "parameters": {"shared_memory_region": "r"}}]"#);
+        let message =
+            "output 'y': parameter 'shared_memory_region' is not supported by this server";
         assert_eq!(error, Err(message.to_owned()));
     }
 

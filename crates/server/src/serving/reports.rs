@@ -11,8 +11,14 @@ use crate::serving::tensors::datatype_of;
 
 /// The extensions of the protocol that work. `model_repository` is not among them: it has an index,
 /// but nothing is loaded or unloaded.
-const EXTENSIONS: [&str; 5] =
-    ["binary_tensor_data", "model_configuration", "schedule_policy", "sequence", "statistics"];
+const EXTENSIONS: [&str; 6] = [
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "schedule_policy",
+    "sequence",
+    "statistics",
+];
 
 const BACKEND: &str = "batchmaker";
 
