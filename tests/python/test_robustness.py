@@ -74,7 +74,11 @@ MALFORMED = {
     "batches differ": (request(h0={"shape": [1, 2, HIDDEN], "data": [0.0] * 2 * HIDDEN}), ["batch"]),
     "text for numbers": (request(x={"data": ["a"] * 5 * INPUT}), ["x"]),
     "unknown output": (request() | {"outputs": [{"name": "z"}]}, ["z"]),
-    "unknown parameter": (request() | {"parameters": {"speed": 11}}, ["speed"]),
+    "parameters that are none": (request() | {"parameters": [11]}, ["parameters"]),
+    "classes of no number": (
+        request() | {"outputs": [{"name": "y", "parameters": {"classification": -1}}]},
+        ["y", "classification"],
+    ),
     "bad priority": (request() | {"parameters": {"priority": "high"}}, ["priority"]),
     "a session": (request() | {"parameters": {"sequence_id": 5}}, ["sequence_id"]),
     "binary size without binary": (request(x={"parameters": {"binary_data_size": 4}}), ["x"]),
