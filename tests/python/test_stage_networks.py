@@ -62,6 +62,13 @@ def assert_same(outputs, wanted):
         assert np.array_equal(bits, wanted[output["name"]])
 
 
+def assert_near(outputs, wanted):
+    """Asserts that outputs are within 1e-6 of those of `batchmaker run`."""
+    for output in outputs:
+        numbers = np.array(output["data"], np.float32).reshape(output["shape"])
+        assert np.max(np.abs(numbers - wanted[output["name"]])) <= 1e-6
+
+
 def profile(path, *options):
     command = [BINARY, "profile", path, "--precision", "f32", "--steps", "8", *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
@@ -120,8 +127,10 @@ def test_a_network_is_cut_only_where_batches_gain_by_it(tmp_path, serve, name):
     server = serve(path, "--policy", "staged")
     count = len(described["stages"])
     assert f"{name} is served in {f'{count} stages' if count else 'one stage'}, staged:" in "".join(server.errors)
+    # Where noise has linknet cut, a sum of it has another order than in the whole network: its last bit may differ. Other networks keep their bits.
+    check = assert_near if name == "linknet" and count else assert_same
     for array, of_whole in zip(arrays, wanted, strict=True):
-        assert_same(ask(server, name, array), of_whole)
+        check(ask(server, name, array), of_whole)
 
 
 def test_stages_beside_other_models(tmp_path, serve):
