@@ -23,7 +23,7 @@ const INPUT: &str = "text";
 /// The parameter of a request that says how tensors travel; it has no meaning for text.
 const BINARY_OUTPUT: &str = "binary_data_output";
 
-/// How clients of language models name the most steps.
+/// The name that clients of language models give to `max_steps`.
 const MAX_TOKENS: &str = "max_tokens";
 
 /// The most bytes of the JSON of a request's parameters, which take far more memory than their text.
